@@ -1,7 +1,8 @@
 //! The device: a volume's address space, stored in a bucket.
 
+use crate::load::{State, load};
 use crate::log::Flush;
-use crate::open::{self, Owned, Rival, State};
+use crate::open::{self, Owned, Rival};
 use crate::place::Place;
 use crate::race::{Race, race};
 use crate::requests::{Counted, Request, S3};
@@ -75,7 +76,7 @@ impl BucketDevice {
                 );
                 return Err(Error::refused(Code::Invalid, message));
             }
-            let there = open::load(store).await?;
+            let there = load(store).await?;
             if there.is_some() && !create.overwrite {
                 return Err(open::occupied(store));
             }
@@ -112,7 +113,7 @@ impl BucketDevice {
         let owner = shoal_device::owner::encode(&place.name);
         let store = &means.store;
         let owned = means.wait(async {
-            let state = open::load(store).await?.ok_or_else(|| no_volume(&place.name))?;
+            let state = load(store).await?.ok_or_else(|| no_volume(&place.name))?;
             open::take(store, state, &owner, None, Rival::Succeed, &options).await
         })?;
         Ok(BucketDevice::own(means.access(owned.id.volume, &options), owned, options))
@@ -124,7 +125,7 @@ impl BucketDevice {
     /// As of [`BucketDevice::open`], but for Busy.
     pub fn read_only(place: &Place, options: Options, runtime: Runtime) -> Result<BucketDevice> {
         let means = Means::new(place, &options, runtime)?;
-        let state = means.wait(open::load(&means.store))?;
+        let state = means.wait(load(&means.store))?;
         let state = state.ok_or_else(|| no_volume(&place.name))?;
         Ok(BucketDevice::look(means.access(state.volume, &options), state, options))
     }

@@ -12,15 +12,16 @@
 //! | 3 | apply the objects; or, after step 2 has found such a manifest, begin again with it | |
 //!
 //! Step 2 keeps what [`open::take`] needs: all manifests up to the newest are known, and the newest
-//! complete one of them covers no slot behind the first absent one.
+//! layer among them covers no slot behind the first absent one.
 //!
 //! *Silence.* An owner that has written nothing for as long as its lease says has ended, or cannot
 //! reach the store. Only time counts in which the store answered this process, in steps of a
 //! second at most.
 
 use crate::device::{BucketDevice, no_volume};
+use crate::load::{self, State, WINDOW_MAX};
 use crate::map::Place as Piece;
-use crate::open::{self, LOOK, Rival, State, WINDOW_MAX};
+use crate::open::{self, LOOK, Rival};
 use crate::place::Place;
 use crate::requests::Counted;
 use crate::runtime::Runtime;
@@ -79,7 +80,7 @@ impl Follower {
     /// NotFound: there is none. Those of requests, and of damage.
     pub fn open(place: &Place, options: Options, runtime: Runtime) -> Result<Follower> {
         let means = Means::new(place, &options, runtime)?;
-        let state = means.wait(open::load(&means.store))?;
+        let state = means.wait(load::load(&means.store))?;
         let state = state.ok_or_else(|| no_volume(place.name()))?;
         let access = means.access(state.volume, &options);
         let (silent, looked, claim) = (Duration::ZERO, Instant::now(), (0, Vec::new()));
@@ -189,7 +190,7 @@ impl Follower {
         let state = match followed.state.take() {
             Some(state) => state,
             None => {
-                let loaded = open::load_from(&self.access.store, followed.known).await?;
+                let loaded = load::load_from(&self.access.store, followed.known).await?;
                 loaded.ok_or_else(|| no_volume(self.place.name()))?
             }
         };
@@ -265,7 +266,7 @@ impl Follower {
 
     async fn learn_claim(&self, followed: &mut Followed, epoch: u64) -> Result<()> {
         if followed.claim.0 != epoch {
-            let claim = open::manifest(&self.access.store, epoch).await?;
+            let claim = load::manifest(&self.access.store, epoch).await?;
             let Body::Claim(raw) = claim.body else { return Ok(()) };
             followed.claim = (epoch, raw);
         }

@@ -13,6 +13,7 @@
 //! | flush | one log object (`log.rs`) |
 //! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`), from a local disk (`disk.rs`), or with requests that several pieces share (`read.rs`), with more around them the more is missed (`ahead.rs`) |
 //! | bound the log | a manifest: what has changed in the map, or all of it (`layers.rs`), as one object (`manifests.rs`, which also collects garbage) |
+//! | read the newest state | `load.rs` |
 //! | open, take over, fence off | `open.rs` |
 //! | see what another process writes, and replace it when it ends | `follow.rs` |
 //! | survive a store that is slow, away, or loses replies | `store.rs` |
@@ -49,6 +50,7 @@ mod sending;
 
 mod manifests;
 
+mod load;
 mod log;
 mod open;
 
