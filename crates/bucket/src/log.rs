@@ -140,7 +140,6 @@ impl Shared {
         self.frames.write_disk(name, 0, raw);
         {
             let mut contents = self.contents.write();
-            contents.map.layers.begin(log.slot - 1);
             contents.map.add_object(name, size);
             for upload in &draft.uploads {
                 contents.map.add_object(Name::Data(self.id.epoch, upload.number), upload.size);
@@ -244,7 +243,6 @@ impl Shared {
         // Holds nothing: it is collected with the next manifest.
         {
             let map = &mut self.contents.write().map;
-            map.layers.begin(log.slot - 1);
             map.add_object(Name::Log(log.slot - 1), size);
             map.layers.begin(log.slot);
         }

@@ -125,6 +125,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
         return Err(lost(store));
     }
     let log_next = state.log_next;
+    state.map.layers.begin(state.slot + 1);
     Ok(Owned {
         id,
         capacity: state.capacity,

@@ -6,6 +6,7 @@ use crate::quotas::Quotas;
 use crate::reap::Reaper;
 use crate::state::State;
 use crate::tree_change::TreeChanges;
+use crate::waste::Waste;
 use shoal_base::counters::Counter;
 use shoal_base::sample;
 use shoal_base::sync::{AtomicBool, Instant, Mutex, thread};
@@ -89,7 +90,7 @@ impl Background {
 
 fn checkpoints(state: &State, stop: &AtomicBool) {
     let _careful = state.store.careful("a checkpoint was due");
-    let (mut quiet, mut more) = (Quiet::default(), false);
+    let (mut quiet, mut waste, mut more) = (Quiet::default(), Waste::default(), false);
     while !stop.load(Ordering::Acquire) {
         if !state.options.lab().checkpoint_always {
             state.store.checkpoints().wait_for_request(if more { PAUSE } else { LOOK });
@@ -103,7 +104,7 @@ fn checkpoints(state: &State, stop: &AtomicBool) {
         }
         let due = state.store.checkpoints().is_due() || state.options.lab().checkpoint_always;
         let done = if due { state.store.checkpoints().write() } else { Ok(()) };
-        let done = done.and_then(|()| make_space(state, &mut quiet));
+        let done = done.and_then(|()| make_space(state, &mut quiet, &mut waste));
         more = done.unwrap_or_else(|e| {
             tracing::error!(error = %e, "background checkpoint");
             false
@@ -113,7 +114,7 @@ fn checkpoints(state: &State, stop: &AtomicBool) {
 
 /// Frees space other than by due checkpoints, a part of each kind. Returns whether there may be
 /// more.
-fn make_space(state: &State, quiet: &mut Quiet) -> Result<bool> {
+fn make_space(state: &State, quiet: &mut Quiet, waste: &mut Waste) -> Result<bool> {
     // In advance of calls. If the host has no space, the calls that need it return the error.
     let _ = state.store.room().back();
     // Never under a scheduler: its volumes are small, and the check would use up its steps.
@@ -125,10 +126,8 @@ fn make_space(state: &State, quiet: &mut Quiet) -> Result<bool> {
     let mut more = state.options.discard && state.store.room().discard_run(DISCARD, keep) > 0;
     if Cleaner(state).should_clean() {
         more |= Cleaner(state).clean_in_background()?;
-    } else if quiet.is_wasteful(state) {
-        let gained = Cleaner(state).compact()?;
-        quiet.was_saved(state, gained);
-        more |= gained;
+    } else if waste.reduce(state)? {
+        more = true;
     } else if quiet.is_long(state) && Cleaner(state).should_compact() {
         more |= Cleaner(state).compact()?;
         quiet.was_used(state, more);
@@ -145,9 +144,6 @@ struct Quiet {
     no_gain: bool,
     /// Dead bytes at the last count of those that a checkpoint would free.
     dead: u64,
-    /// Number of dead bytes up to which cleaning a wasteful volume is not tried again: it gained
-    /// nothing, because segments with pinned bytes cannot be emptied.
-    hopeless: u64,
     /// Time of the last measurement of written bytes, their number at that time, and whether that
     /// was a large increase.
     looked: Option<Instant>,
@@ -193,17 +189,6 @@ impl Quiet {
         }
         self.transactions = now;
         !self.no_gain && self.since.is_some_and(|since| since.elapsed() >= QUIET)
-    }
-
-    /// Returns whether a volume that is paid for by what it stores can store less.
-    fn is_wasteful(&self, state: &State) -> bool {
-        Cleaner(state).is_wasteful() && state.store.space().counts().dead_bytes() > self.hopeless
-    }
-
-    /// Notes whether cleaning a wasteful volume gained anything. Each attempt costs a checkpoint.
-    fn was_saved(&mut self, state: &State, gained: bool) {
-        let dead = state.store.space().counts().dead_bytes();
-        self.hopeless = if gained { 0 } else { dead + dead / 8 };
     }
 
     /// Excludes the background thread's own transactions, and notes whether compacting gained

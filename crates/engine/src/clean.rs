@@ -30,9 +30,6 @@ use shoal_txn::Need;
 pub(crate) const LIVE_MAX: f64 = 0.98;
 /// The same on an idle volume: data moved now may soon be dead anyway.
 const LIVE_MAX_IDLE: f64 = 0.6;
-/// Dead bytes, in segments, below which a volume in a bucket is not cleaned under load: 1 GiB with
-/// segments of the default size.
-const WASTE_MIN: u64 = 64;
 /// Segments considered at a time.
 const CONSIDERED: usize = 256;
 /// Consecutive batches without gain after which cleaning stops.
@@ -84,13 +81,32 @@ impl<'v> Cleaner<'v> {
         Ok(moved && self.0.store.space().counts().free_segments() > before)
     }
 
-    /// Returns whether more bytes are dead than live on a device that is never full. Such a device
-    /// never lacks free segments, so without this check a volume that is never idle would store
-    /// ever more. Some segment is then at most half live; the best are cleaned first.
-    pub(crate) fn is_wasteful(self) -> bool {
+    /// Returns whether more bytes are dead than live, and than `least` segments, on a device that is
+    /// never full. Some segment is then at most half live.
+    pub(crate) fn is_wasteful(self, least: u64) -> bool {
         let counts = self.0.store.space().counts();
-        let least = WASTE_MIN * self.0.store.geometry().segment_size;
+        let least = least * self.0.store.geometry().segment_size;
         self.0.store.device().never_full() && counts.dead_bytes() > counts.live_bytes().max(least)
+    }
+
+    /// Moves what is live in a few segments with little of it that `may` be chosen. A later
+    /// checkpoint frees them. Returns them.
+    pub(crate) fn move_few(
+        self,
+        most: usize,
+        may: impl Fn(&Victim) -> bool,
+    ) -> Result<Vec<Victim>> {
+        let Some(_one) = self.0.cleaning.try_lock() else { return Ok(Vec::new()) };
+        let victims = self.0.store.space().cleaning().victims(CONSIDERED, LIVE_MAX_IDLE);
+        let mut moved = Vec::new();
+        for victim in victims.into_iter().filter(may).take(most) {
+            if !self.can_move(victim.live) {
+                break;
+            }
+            self.move_out(&victim)?;
+            moved.push(victim);
+        }
+        Ok(moved)
     }
 
     /// Returns whether an idle volume has many dead bytes for its size, so that its sparse file

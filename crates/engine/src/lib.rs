@@ -43,6 +43,7 @@ mod subvolumes;
 
 mod clean;
 mod references;
+mod waste;
 
 mod relief;
 mod vacate;

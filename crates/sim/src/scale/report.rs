@@ -5,11 +5,10 @@ use std::fmt::Write;
 
 /// Bytes stored for a file, and requests that write for a million of them: measured for empty ones.
 const BYTES: f64 = 85.0;
-/// Bytes of the address space in one piece of an object, and of a piece's entry in a manifest.
-const PIECE: f64 = 256.0 * 1024.0;
+/// Pieces of objects for a file, measured with a hundred million empty ones, and bytes of a piece's
+/// entry in a complete manifest.
+const PIECES: f64 = 0.001593;
 const ENTRY: f64 = 48.0;
-/// Bytes of the address space of a file's metadata before compression.
-const PLAIN: f64 = 160.0;
 /// Dollars a month for a gigabyte, and for a thousand requests that write, at S3's list prices.
 const MONTH: f64 = 0.023;
 const WRITES: f64 = 0.005;
@@ -91,9 +90,9 @@ impl Report {
         line("the same, longest", format!("{:.1} s", at(&self.outages, 100.0)));
         line("a subvolume is served", format!("{:.5} % of the time", self.served_percent()));
         let each = *files as f64 / f64::from(*subvolumes);
-        let map = each * PLAIN / PIECE * ENTRY;
+        let map = each * PIECES * ENTRY;
         line("files of a subvolume", format!("{:.0} million", each / 1e6));
-        line("its manifest, before compression", format!("{:.1} MB", map / 1e6));
+        line("its map, before compression", format!("{:.1} MB", map / 1e6));
         let stored = *files as f64 * BYTES / 1e9;
         line("metadata stored", format!("{stored:.0} GB"));
         line("price of that, a month", format!("{:.0} $", stored * MONTH));
