@@ -132,7 +132,8 @@ impl Layers {
     pub fn base(&self, rule: Layering, count: impl Fn(Range<u64>) -> usize) -> Option<Layer> {
         let candidates = &self.layers[..self.layers.len().min(LAYERS_MAX - 1)];
         let is_large_enough = |layer: &&Layer| {
-            let mut room = (layer.entries / rule.parts).checked_sub(self.objects(layer).count());
+            let mut room =
+                (layer.entries / rule.parts.max(1)).checked_sub(self.objects(layer).count());
             for frame in self.frames(layer) {
                 // An object that an extent refers to is in the table too.
                 room = room.and_then(|room| room.checked_sub(1 + 2 * count(frame)));

@@ -225,8 +225,12 @@ impl Shared {
             let Some(sequence) = manifest_sequence(&text).filter(|_| size >= SWEPT_MIN) else {
                 continue;
             };
-            // No manifest of this opening: those it replaces itself.
-            if sequence < self.id.epoch && !self.contents.read().map.layers.contains(sequence) {
+            let is_layer_or_newer = {
+                let layers = &self.contents.read().map.layers;
+                layers.contains(sequence) || sequence > layers.newest()
+            };
+            // None of this opening: those it replaces itself.
+            if sequence < self.id.epoch && !is_layer_or_newer {
                 let range = 0..ManifestHeader::SIZE as u64;
                 let raw = self.store.get_range(&text, range).await?;
                 let kind = raw.and_then(|raw| decode_header(&raw, sequence).ok()).map(|it| it.kind);

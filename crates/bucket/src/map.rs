@@ -324,7 +324,9 @@ impl Map {
     /// while less than `spare` of all stored bytes would be won; at most `max` bytes.
     pub fn choose(&self, spare: f64, max: u64) -> Vec<Part> {
         let live = self.live_stored();
-        let all: u64 = self.objects.values().map(|object| object.size).sum();
+        // Those that hold nothing are about to be deleted.
+        let kept = self.objects.iter().filter(|(name, _)| !self.dead.contains_key(name));
+        let all: u64 = kept.map(|(_, object)| object.size).sum();
         let used: u64 = live.values().sum();
         if (all.saturating_sub(used)) as f64 <= all as f64 * spare {
             return Vec::new();
