@@ -17,7 +17,7 @@ const LAYERS_MAX: usize = 8;
 /// Longest range of frames that is cleared at once.
 const CLEARED_MAX: u64 = 1 << 30;
 
-/// When a manifest has changes alone.
+/// The rule by which a manifest has changes alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Layering {
     /// A layer is left as it is while what has changed since it is not larger than one part in so
@@ -38,7 +38,7 @@ impl Default for Layering {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layer {
     pub sequence: u64,
-    /// What log objects before this slot have changed is in it, or in those before it.
+    /// First slot of the log whose changes are neither in it nor in those before it.
     pub log_next: u64,
     /// Its objects and extents.
     entries: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Layers {
 }
 
 impl Layers {
-    /// What changes from now on is done by the log object of this slot.
+    /// Notes that the log object of this slot makes the changes from now on.
     pub fn begin(&mut self, slot: u64) {
         self.slot = slot;
     }
@@ -196,8 +196,8 @@ mod tests {
     }
 
     impl Written {
-        /// Writes the next manifest, as [`crate::manifests`] does, if it covers more of the log than
-        /// the last one. Returns its body.
+        /// Writes the next manifest, as [`crate::manifests`] does, if it covers more of the log
+        /// than the last one. Returns its body.
         fn publish(&mut self, map: &mut Map, slot: u64, rule: Layering) -> Option<Body> {
             let last = self.manifests.last_key_value();
             if last.is_some_and(|(_, last)| last.header.log_next >= slot) {

@@ -103,8 +103,8 @@ impl Shared {
     }
 
     /// Returns whether it was written: a later snapshot may have been faster, or its base may be no
-    /// layer any more, or the volume is closed, or the next owner was faster than the last manifest.
-    /// Only then does a manifest cover the snapshot.
+    /// layer any more, or the volume is closed, or the next owner was faster than the last
+    /// manifest. Only then does a manifest cover the snapshot.
     async fn write_manifest(
         &self,
         manifests: &mut Manifests,

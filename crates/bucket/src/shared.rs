@@ -48,7 +48,7 @@ pub struct Options {
     pub lease_min: Duration,
     /// The same of an idle owner.
     pub lease_max: Duration,
-    /// When a manifest has changes alone.
+    /// The rule by which a manifest has changes alone.
     pub layering: Layering,
     /// Share of the stored bytes that may be of no use before they are collected.
     pub spare: f64,

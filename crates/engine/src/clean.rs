@@ -81,12 +81,13 @@ impl<'v> Cleaner<'v> {
         Ok(moved && self.0.store.space().counts().free_segments() > before)
     }
 
-    /// Returns whether more bytes are dead than live, and than `least` segments, on a device that is
-    /// never full. Some segment is then at most half live.
-    pub(crate) fn is_wasteful(self, least: u64) -> bool {
+    /// Returns whether a device that is never full has `times` as many dead bytes as live ones, and
+    /// more than `least` segments. Some segment then has at least as large a share of them.
+    pub(crate) fn is_wasteful(self, times: u64, least: u64) -> bool {
         let counts = self.0.store.space().counts();
         let least = least * self.0.store.geometry().segment_size;
-        self.0.store.device().never_full() && counts.dead_bytes() > counts.live_bytes().max(least)
+        let most = (counts.live_bytes() * times).max(least);
+        self.0.store.device().never_full() && counts.dead_bytes() > most
     }
 
     /// Moves what is live in a few segments with little of it that `may` be chosen. A later

@@ -419,7 +419,7 @@ impl Volume {
             tree_changes: self.state.changing.waiting(),
             detached: self.state.detached.len(),
             pinned_bytes: self.state.store.space().counts().pinned_bytes(),
-            cache_bytes: self.state.store.cache_bytes(),
+            cache_bytes: self.state.store.cache_bytes().0,
             claim: self.state.store.device().claim(),
             storage: self.state.store.device().facts(),
             read_only: self.state.store.failure().map(|r| r.to_string()),

@@ -2,10 +2,12 @@
 //!
 //! On such a device, as a bucket, few free segments are no reason to clean, because there are
 //! always many; but every byte that it stores is paid for. A volume that is never idle would store
-//! ever more: what a checkpoint replaces is dead in the middle of segments. So when more is dead
-//! than live, what is live in the emptiest segments is moved, between two checkpoints, and the next
-//! one that is due frees them. A checkpoint of its own would write again what the load is changing
-//! in any case, and so make as much dead as it gains.
+//! ever more: what a checkpoint replaces is dead in the middle of segments. So when twice as much
+//! is dead as live, what is live in the emptiest segments is moved, between two checkpoints, and
+//! the next one that is due frees them. A checkpoint of its own would write again what the load is
+//! changing in any case, and so make as much dead as it gains. To begin earlier costs a load more
+//! than it saves: what is moved makes checkpoints more frequent, and segments become emptier by
+//! themselves.
 
 use crate::clean::Cleaner;
 use crate::state::State;
@@ -15,6 +17,8 @@ use shoal_space::Victim;
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// Dead bytes that are allowed for each live one.
+const TIMES: u64 = 2;
 /// Dead bytes, in segments, that are always allowed: 1 GiB with segments of the default size.
 const LEAST: u64 = 64;
 /// Metadata that is moved stays in memory until the next checkpoint: one part in so many of the
@@ -25,7 +29,7 @@ const AT_ONCE: usize = 2;
 /// If no checkpoint is due for so long, one is written for what was moved.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was moved.
+/// The segments that were moved out of.
 #[derive(Default)]
 pub(crate) struct Waste {
     /// Number of the newest checkpoint.
@@ -47,7 +51,7 @@ impl Waste {
         if self.epoch != epoch {
             (self.epoch, self.moved, self.metadata) = (epoch, 0, 0);
         }
-        if cleaner.is_wasteful(LEAST) && self.metadata < store.cache_max() / SHARE {
+        if cleaner.is_wasteful(TIMES, LEAST) && self.metadata < store.cache_bytes().1 / SHARE {
             let moved = cleaner.move_few(AT_ONCE, |victim| self.is_new(victim))?;
             for victim in &moved {
                 self.moved += 1;
@@ -66,8 +70,8 @@ impl Waste {
         Ok(false)
     }
 
-    /// Returns whether moving may gain a segment: it was not moved out of since the last checkpoint,
-    /// nor in vain, because it has damaged objects.
+    /// Returns whether moving may gain a segment: it was not moved out of since the last
+    /// checkpoint, nor in vain, because it has damaged objects.
     fn is_new(&self, victim: &Victim) -> bool {
         let tried = self.tried.get(&victim.seg);
         tried.is_none_or(|(epoch, live)| *epoch != self.epoch && *live != victim.live)

@@ -318,6 +318,7 @@ fn outer(golden: &mut Golden) {
     let back = |raw: &[u8]| intent::decode_open(raw, Addr(0), VOLUME).ok();
     golden.value("open-intents", &open, &text, &raw, back);
     bucket(golden);
+    manifests(golden);
 }
 
 fn bucket(golden: &mut Golden) {
@@ -347,6 +348,9 @@ fn bucket(golden: &mut Golden) {
     let back = |raw: &[u8]| object::unpack(raw, "", VOLUME).ok();
     golden.value("bucket-object", &(header, pieces), &text, &raw, back);
     golden.layout("bucket-piece", &elsewhere);
+}
+
+fn manifests(golden: &mut Golden) {
     golden.layout("bucket-manifest-object", &ObjectEntry { epoch: 0x11, number: 0x22, size: 0x33 });
     let extent = manifest::Extent {
         addr: Addr(0x11),

@@ -255,13 +255,9 @@ impl Store {
     pub(crate) fn dirty_held(&self) -> u64 {
         self.cache.dirty_bytes() + self.budget.dirty_held()
     }
-    /// Most bytes of cache to be used.
-    pub fn cache_max(&self) -> u64 {
-        self.options.cache_bytes
-    }
-    /// Bytes of cache in use.
-    pub fn cache_bytes(&self) -> u64 {
-        self.cache.used_bytes() + self.budget.used_bytes()
+    /// Bytes of cache: those in use, and the most.
+    pub fn cache_bytes(&self) -> (u64, u64) {
+        (self.cache.used_bytes() + self.budget.used_bytes(), self.options.cache_bytes)
     }
     /// Unpins bytes, because the checkpoint of this epoch is durable.
     pub(crate) fn unpin(&self, epoch: Epoch) {

@@ -42,7 +42,7 @@ numbered! {
         2 Claim,
         /// Stands in place of an old one.
         3 Superseded,
-        /// What has changed since another one.
+        /// Changes of another one.
         4 Changes,
     }
 }
@@ -59,8 +59,8 @@ layout! {
         24 writer: u64, "random number of that opening";
         32 sequence: u64, "number of the manifest, from 1";
         40 base: u64,
-           "changes: the manifest that they change; claim: the newest complete one or changes, which \
-            it continues; superseded: a newer one of these";
+           "changes: the manifest that they change; claim: the newest complete one or changes, \
+            which it continues; superseded: a newer one of these";
         48 log_next: u64, "complete, changes: first slot of the log that is not in it";
         56 capacity: u64, "bytes of the address space";
         64 objects: u32, "complete, changes: number of objects";
