@@ -145,15 +145,13 @@ impl Shared {
             manifests.next += 1;
             manifests.log_next = found.log_next;
             manifests.closed = found.closed == 1;
-            // Else it is an earlier one of this opening, which was given up and was there all the
-            // same. What it changes is a layer, or it would not have been begun.
-            if found.log_next != log_next || manifests.closed != closed {
-                manifests.old.push(sequence);
-                continue;
-            }
             let replaced = self.contents.write().map.layers.push(&found);
             manifests.old.extend(replaced.into_iter().flatten());
-            return Ok(true);
+            // Else it is an earlier one of this opening, which was given up and was there all the
+            // same: the newest layer, until this snapshot is in the next one.
+            if found.log_next == log_next && manifests.closed == closed {
+                return Ok(true);
+            }
         }
     }
 

@@ -1,174 +1,13 @@
-//! An exhaustive search of the protocol that decides who owns a volume in a bucket.
-//!
-//! The model has a store, a creator, two openers, and a reader. Each step is one request, which the
-//! store carries out at once or not at all; the processes take steps in every order. The search
-//! visits each state within its bounds, breadth first, and checks in each one:
-//!
-//! | | property |
-//! | --- | --- |
-//! | 1 | an opener that begins now finds the volume, and each acknowledged flush in it |
-//! | 2 | of two acknowledged flushes, one's state contains the other's |
-//! | 3 | a reader loads a prefix of the volume, with each flush acknowledged before it began; it is told of no damage |
-//!
-//! So no acknowledgement is false, two owners never diverge, and there is no state in which the
-//! volume cannot be opened any more.
-//!
-//! | event | in the model |
-//! | --- | --- |
-//! | the reply of a request is lost, or the request lands late | the object lands at any later time, or never. Its writer sends it again; it may also have ended |
-//! | "exists" although nothing is there | a possible answer to each create |
-//! | an old list | each opener's list ends at any manifest, or is empty |
-//! | a process stalls, or crashes | the others take steps, and property 1 needs no step of any process |
-//! | the patience for a manifest is over | its owner goes on without it; the object may still land |
-//! | collection | deletes any log object with data that a manifest of an owner covers, at any time: the request may be late, and its owner gone |
-//!
-//! A flush is a number, and the volume's state is the sequence of flushes applied. The model has no
-//! data objects (they are written before the log object that names them), no leases (an opener does
-//! not wait, as with `force`), no closed volumes, and a load reads one slot at a time.
-//!
-//! Each [`Defect`] is planted, and must be found. `SHOAL_MODEL_LARGE=1` raises the bounds.
+//! The steps of the model, and the search of all states that they lead to.
 
+use crate::state::*;
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::BuildHasher;
 use std::time::Instant;
-
-/// Number of processes: the creator, openers, and last the reader.
-const PROCESSES: usize = 4;
-const READER: usize = PROCESSES - 1;
-const SLOTS: usize = 13;
-const NUMBERS: usize = 10;
-
-/// Flushes applied, the newest in the lowest four bits.
-type Chain = u32;
-
-/// Returns whether a chain is the beginning of another one, or all of it.
-fn begins(part: Chain, whole: Chain) -> bool {
-    let length = |chain: Chain| (35 - chain.leading_zeros()) / 4;
-    let (part_len, whole_len) = (length(part), length(whole));
-    part_len <= whole_len && u64::from(whole) >> (4 * (whole_len - part_len)) == u64::from(part)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-enum Kind {
-    #[default]
-    Absent,
-    Fence,
-    Flush,
-    Claim,
-    Complete,
-    Superseded,
-}
-
-/// An object in the store.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-struct Object {
-    kind: Kind,
-    /// Its writer: the random number of an opening.
-    by: u8,
-    epoch: u8,
-    /// Flush: its number. Claim: its base. Complete manifest: the first slot that is not in it.
-    number: u8,
-    /// Complete manifest: the state.
-    chain: Chain,
-}
-
-/// Index of an object in [`State::objects`]: that of a log object is its slot.
-type Name = usize;
-
-/// Returns the name of a manifest.
-fn manifest(number: u8) -> Name {
-    SLOTS + number as usize
-}
-
-/// Next step of a process.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-enum Step {
-    #[default]
-    Idle,
-    List,
-    /// Manifest `.0` is there: looks for the one `.1` behind it.
-    Gallop(u8, u8),
-    /// Manifest `.0` is there, and `.1` is not: looks for the one in the middle.
-    Halve(u8, u8),
-    /// Reads a manifest: the newest one, or its base.
-    Read(u8),
-    Replay,
-    /// Looks for a manifest behind the one that was the newest; `true`: the log does not fit.
-    Recheck(bool),
-    Loaded,
-    Damaged,
-    /// Sends an object that is created if it is absent.
-    Put(Kind),
-    /// Reads an object that exists, to compare it.
-    Compare(Kind),
-    /// Looks for a manifest behind the claim.
-    Check,
-    Own,
-    Ended,
-}
-
-/// An opening.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-struct Process {
-    step: Step,
-    /// Found by the load: the newest manifest, the newest complete one, its end of the log.
-    newest: u8,
-    base: u8,
-    log_next: u8,
-    log_epoch: u8,
-    epoch: u8,
-    /// Next slot to read or to write, and the state before it.
-    slot: u8,
-    chain: Chain,
-    flushes: u8,
-    /// State of its manifest: `Idle`, `Put` or `Compare`.
-    task: Step,
-    /// First slot that is not in that manifest, and the state in it. Reader: what was acknowledged
-    /// when it began.
-    snapshot: (u8, Chain),
-    snapshots: u8,
-    /// Number of an owner's next manifest; 0: the process is not an owner yet.
-    next: u8,
-    /// First slot that is not in its newest manifest.
-    covered: u8,
-    /// Its complete manifests, a bit each: all but the newest are to be superseded.
-    old: u16,
-    failed: bool,
-}
-
-/// A broken property: 1, 2, and 3 of the table above, in this order.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Broken {
-    Lost,
-    Unopenable,
-    Split,
-    /// A reader sees a state that the volume never had.
-    NotPrefix,
-    Stale,
-    FalseDamage,
-    /// An owner stops because of its own object: the volume is safe, but its user must mount again.
-    Needless,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-struct State {
-    objects: [Object; SLOTS + NUMBERS],
-    processes: [Process; PROCESSES],
-    /// Requests on their way.
-    late: [Option<(Name, Object)>; 2],
-    lates: u8,
-    deletes: u8,
-    /// Highest slot that was ever written, and the slots whose first object was a flush.
-    top: u8,
-    data: u16,
-    /// Longest state whose flush was acknowledged.
-    acked: Chain,
-    broken: Option<Broken>,
-}
 
 /// Defects to plant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Defect {
+pub enum Defect {
     /// Collection deletes fences too.
     FencesDeleted,
     /// An owner deletes the claims before its newest manifest.
@@ -194,121 +33,34 @@ enum Defect {
     NoRecheck,
     /// An owner takes an earlier snapshot of its own, which was given up, for another owner's.
     OwnSnapshotForeign,
+    /// An owner supersedes what its newest manifest changes.
+    LayersSuperseded,
+    /// An owner supersedes an earlier manifest of its own, which was given up, before the next one
+    /// is there.
+    EarlierSuperseded,
 }
 
 /// Bounds of a search: what each writer does, and how many requests are late and objects deleted.
 #[derive(Clone, Copy, Debug)]
-struct Bounds {
-    flushes: [u8; READER],
-    snapshots: [u8; READER],
-    writers: usize,
-    reader: bool,
-    lates: u8,
-    deletes: u8,
+pub struct Bounds {
+    pub flushes: [u8; READER],
+    pub snapshots: [u8; READER],
+    pub writers: usize,
+    pub reader: bool,
+    /// A manifest may be one of changes.
+    pub layers: bool,
+    pub lates: u8,
+    pub deletes: u8,
 }
 
 /// A step, for the trace: its process, its name, and the number of its object or slot.
-type Action = (usize, &'static str, usize);
+pub type Action = (usize, &'static str, usize);
 
-struct Model {
-    bounds: Bounds,
-    defect: Option<Defect>,
+pub struct Model {
+    pub bounds: Bounds,
+    pub defect: Option<Defect>,
     /// The only property that is checked; `None`: all but [`Broken::Needless`].
-    only: Option<Broken>,
-}
-
-impl State {
-    fn write(&mut self, name: Name, object: Object) {
-        self.objects[name] = object;
-        if name < SLOTS && name > self.top as usize {
-            self.top = name as u8;
-            self.data |= u16::from(object.kind == Kind::Flush) << name;
-        }
-    }
-
-    fn has(&self, number: u8) -> bool {
-        self.objects[manifest(number)].kind != Kind::Absent
-    }
-    fn newest(&self) -> u8 {
-        (1..NUMBERS as u8).rev().find(|number| self.has(*number)).unwrap_or(0)
-    }
-}
-
-impl Process {
-    /// Begins to look for the newest manifest, after a list.
-    fn listed(self, low: u8) -> Process {
-        let step = Step::Gallop(low, 1);
-        Process { step, newest: 0, base: 0, log_next: 1, log_epoch: 0, slot: 1, chain: 0, ..self }
-    }
-
-    /// Stops all but what is on its way, and forgets what no step reads any more.
-    fn end(&mut self) {
-        let Process { epoch, task, snapshot, snapshots, next, covered, old, .. } = *self;
-        let step = Step::Ended;
-        let none = Process { failed: true, ..Process::default() };
-        *self = Process { step, task, snapshots, next, covered, old, ..none };
-        if task != Step::Idle {
-            (self.epoch, self.snapshot) = (epoch, snapshot);
-        }
-    }
-
-    /// Applies the object in the next slot. Returns whether it fits.
-    fn apply(&mut self, object: Object) -> bool {
-        if object.epoch < self.log_epoch {
-            return false;
-        }
-        self.log_epoch = object.epoch;
-        if object.kind == Kind::Flush {
-            self.chain = self.chain << 4 | Chain::from(object.by * 4 + object.number);
-        }
-        self.slot += 1;
-        true
-    }
-
-    /// Returns the object to create, with its name.
-    fn object(&self, by: usize, new: Kind) -> (Name, Object) {
-        let (by, epoch, slot) = (by as u8, self.epoch, self.slot as usize);
-        let object = |kind, number, chain| Object { kind, by, epoch, number, chain };
-        match new {
-            Kind::Claim => {
-                let epoch = self.newest + 1;
-                (manifest(epoch), Object { epoch, ..object(new, self.base, 0) })
-            }
-            Kind::Fence => (slot, object(new, 0, 0)),
-            Kind::Flush => (slot, object(new, self.flushes + 1, 0)),
-            Kind::Complete => (manifest(self.next), object(new, self.snapshot.0, self.snapshot.1)),
-            Kind::Absent | Kind::Superseded => unreachable!("not created"),
-        }
-    }
-
-    fn go(&mut self, new: Kind, step: Step) {
-        match new {
-            Kind::Complete => self.task = step,
-            _ => self.step = step,
-        }
-    }
-}
-
-/// Hash of a state, of which the search keeps no more. Of ten million states two have the same hash
-/// with a probability of one to 300 000. The standard library's hasher takes ten times as long.
-#[derive(Default)]
-struct Mix(u64);
-type Mixes = BuildHasherDefault<Mix>;
-
-impl Hasher for Mix {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            let product = (self.0 ^ u64::from(*byte)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            self.0 = (product ^ product >> 29).wrapping_add(0x1234_5678_9abc_def1);
-        }
-    }
-    /// Hashes the number of an enum's variant.
-    fn write_isize(&mut self, value: isize) {
-        self.write(&[value as u8]);
-    }
+    pub only: Option<Broken>,
 }
 
 /// States reached by one step from another one.
@@ -359,12 +111,22 @@ impl Model {
                 process.step = match (found.kind, found.number) {
                     (Kind::Complete, log_next) => {
                         (process.log_next, process.slot) = (log_next, log_next);
-                        process.base = number;
+                        (process.base, process.layers) = (number, 1 << number);
                         (process.log_epoch, process.chain) = (found.epoch, found.chain);
-                        Step::Replay
+                        if found.base == 0 { Step::Replay } else { Step::Below(found.base) }
                     }
                     (Kind::Claim, 0) => Step::Replay,
                     (Kind::Claim, base) => Step::Read(base),
+                    (Kind::Superseded, _) => Step::List,
+                    _ => Step::Damaged,
+                }
+            }
+            Step::Below(number) => {
+                let found = state.objects[manifest(number)];
+                process.layers |= 1 << number;
+                process.step = match (found.kind, found.base) {
+                    (Kind::Complete, 0) => Step::Replay,
+                    (Kind::Complete, base) => Step::Below(base),
                     (Kind::Superseded, _) => Step::List,
                     _ => Step::Damaged,
                 }
@@ -455,9 +217,12 @@ impl Model {
                 }
             }
             _ => {
-                process.old |= 1 << process.next;
-                (process.next, process.covered) = (process.next + 1, process.snapshot.0);
-                (process.task, process.snapshot) = (Step::Idle, (0, 0));
+                process.covered = process.snapshot.0;
+                process.push(process.changes);
+                if self.is(Defect::LayersSuperseded) {
+                    process.old |= process.layers & !(1 << (process.next - 1));
+                }
+                (process.task, process.snapshot, process.changes) = (Step::Idle, (0, 0), 0);
             }
         }
     }
@@ -475,12 +240,16 @@ impl Model {
                 is_lost.then(|| process.end());
             }
             Kind::Complete if is_own && !self.is(Defect::OwnSnapshotForeign) => {
-                process.snapshot.0 = found.number;
+                (process.snapshot.0, process.changes) = (found.number, found.base);
                 self.created(state, by, new);
+                if self.is(Defect::EarlierSuperseded) {
+                    let process = &mut state.processes[by];
+                    process.old |= 1 << (process.next - 1);
+                }
             }
             _ => {
                 if new == Kind::Complete {
-                    (process.task, process.snapshot) = (Step::Idle, (0, 0));
+                    (process.task, process.snapshot, process.changes) = (Step::Idle, (0, 0), 0);
                 }
                 process.failed = true;
                 (new == Kind::Flush || process.step == Step::Own).then(|| process.end());
@@ -541,12 +310,18 @@ impl Model {
             }
             Step::Check => {
                 let ended = !self.is(Defect::NoCheck) && state.has(process.epoch + 1);
+                // The sweep finds manifests of earlier owners that are no layers.
+                let is_old = |number: &u8| {
+                    let is_layer = process.layers & 1 << number != 0;
+                    state.objects[manifest(*number)].kind == Kind::Complete && !is_layer
+                };
+                let old = (1..process.epoch).filter(is_old).fold(0, |old, it| old | 1 << it);
                 steps.add(by, "check", process.epoch as usize + 1, |next| {
                     let process = &mut next.processes[by];
                     if ended {
                         return process.end();
                     }
-                    process.old = if process.base > 0 { 1 << process.base } else { 0 };
+                    process.old = old;
                     (process.next, process.covered) = (process.epoch + 1, process.log_next);
                     (process.newest, process.base, process.log_next) = (0, 0, 0);
                     (process.log_epoch, process.step) = (0, Step::Own);
@@ -575,15 +350,19 @@ impl Model {
         if process.task == Step::Put(Kind::Complete) {
             steps.add(by, "give up", process.next as usize, |next| {
                 let process = &mut next.processes[by];
-                (process.task, process.snapshot) = (Step::Idle, (0, 0));
+                (process.task, process.snapshot, process.changes) = (Step::Idle, (0, 0), 0);
             });
         } else if process.task == Step::Idle && may_begin && process.snapshots < limit {
-            steps.add(by, "snapshot", process.slot as usize, |next| {
-                let process = &mut next.processes[by];
-                process.snapshot = (process.slot, process.chain);
-                process.snapshots += 1;
-                process.task = Step::Put(Kind::Complete);
-            });
+            let bases = if self.bounds.layers { process.layers | 1 } else { 1 };
+            for base in (0..NUMBERS as u8).filter(|base| bases & 1 << base != 0) {
+                steps.add(by, "snapshot on", base as usize, |next| {
+                    let process = &mut next.processes[by];
+                    process.snapshot = (process.slot, process.chain);
+                    process.changes = base;
+                    process.snapshots += 1;
+                    process.task = Step::Put(Kind::Complete);
+                });
+            }
         }
     }
 
@@ -633,7 +412,7 @@ impl Model {
     /// Replaces old manifests, also of an owner that was replaced or has ended.
     fn collect(&self, steps: &mut Steps, by: usize) {
         let process = steps.from.processes[by];
-        if process.old.count_ones() > 1 {
+        if process.old != 0 {
             let old = process.old.trailing_zeros() as u8;
             let deleted = self.is(Defect::OldManifestsDeleted);
             let kind = if deleted { Kind::Absent } else { Kind::Superseded };
@@ -643,8 +422,8 @@ impl Model {
                 next.processes[by].old &= !(1 << old);
             });
         }
-        if self.is(Defect::ClaimsDeleted) && process.old != 0 {
-            let newest = 15 - process.old.leading_zeros() as u8;
+        if self.is(Defect::ClaimsDeleted) && process.layers != 0 {
+            let newest = 15 - process.layers.leading_zeros() as u8;
             let mut names = (1..newest).map(manifest);
             let claim = names.find(|name| steps.from.objects[*name].kind == Kind::Claim);
             let Some(name) = claim else { return };
@@ -711,7 +490,7 @@ impl Model {
     }
 
     /// Searches, and prints the result. Returns the number of states, and the violation.
-    fn run(&self) -> (usize, Option<Broken>) {
+    pub fn run(&self) -> (usize, Option<Broken>) {
         let begun = Instant::now();
         let (states, broken) = self.search();
         let short = broken.as_ref().map(|(broken, trace)| (*broken, trace.len()));
@@ -724,77 +503,5 @@ impl Model {
             }
         }
         (states, broken.map(|(broken, _)| broken))
-    }
-}
-
-/// Bounds of the smallest search; the others add to it.
-const SMALL: Bounds = Bounds {
-    flushes: [1, 0, 0],
-    snapshots: [0, 1, 0],
-    writers: 2,
-    reader: false,
-    lates: 0,
-    deletes: 1,
-};
-/// Bounds for three writers, of which the last one collects.
-const THREE: Bounds = Bounds { writers: 3, snapshots: [0, 0, 1], ..SMALL };
-
-#[test]
-fn no_acknowledged_flush_is_lost_and_no_two_owners_diverge() {
-    let late = Bounds { lates: 1, ..THREE };
-    let two = Bounds { writers: 2, flushes: [1, 1, 0], snapshots: [1, 1, 0], ..late };
-    let searches = [
-        Bounds { flushes: [2, 1, 1], deletes: 2, ..late },
-        Bounds { flushes: [1, 0, 1], reader: true, ..THREE },
-        Bounds { reader: true, ..two },
-        // Only if they are to be large:
-        Bounds { flushes: [2, 1, 1], snapshots: [1, 0, 1], deletes: 2, ..late },
-        Bounds { flushes: [1, 0, 1], reader: true, ..late },
-        Bounds { flushes: [2, 2, 0], snapshots: [2, 1, 0], lates: 2, ..two },
-    ];
-    let count = if std::env::var_os("SHOAL_MODEL_LARGE").is_some() { searches.len() } else { 3 };
-    let mut states = 0;
-    for bounds in searches.into_iter().take(count) {
-        println!("{bounds:?}");
-        let (visited, broken) = Model { bounds, defect: None, only: None }.run();
-        assert_eq!(broken, None, "the steps are printed above");
-        states += visited;
-    }
-    println!("{states} states, no false acknowledgement");
-    assert!(states > 1_000_000);
-}
-
-#[test]
-fn each_planted_defect_is_found() {
-    let reader = Bounds { reader: true, ..THREE };
-    let manifests = Bounds { snapshots: [1, 1, 0], ..SMALL };
-    for (defect, bounds, expected) in [
-        (Defect::FencesDeleted, SMALL, Broken::Lost),
-        (Defect::ClaimsDeleted, manifests, Broken::Unopenable),
-        (Defect::OldManifestsDeleted, manifests, Broken::Lost),
-        (Defect::Pipelined, Bounds { flushes: [2, 0, 0], ..SMALL }, Broken::Unopenable),
-        (Defect::ExistsIsSuccess, SMALL, Broken::Lost),
-        (Defect::NoFence, SMALL, Broken::Unopenable),
-        (Defect::NoFence, Bounds { flushes: [1, 1, 0], ..SMALL }, Broken::Split),
-        (Defect::NoCheck, Bounds { flushes: [2, 1, 0], deletes: 2, ..THREE }, Broken::Split),
-        (Defect::CreatorLoads, SMALL, Broken::Unopenable),
-        (Defect::NoRecheck, Bounds { flushes: [1, 0, 1], ..reader }, Broken::NotPrefix),
-        (Defect::NoRecheck, Bounds { flushes: [2, 0, 0], ..reader }, Broken::FalseDamage),
-        (Defect::NoRecheck, Bounds { reader: true, ..manifests }, Broken::Stale),
-    ] {
-        let (_, broken) = Model { bounds, defect: Some(defect), only: Some(expected) }.run();
-        assert_eq!(broken, Some(expected), "{defect:?}");
-    }
-}
-
-/// Defects that end an owner that nobody has replaced, and do no other harm.
-#[test]
-fn defects_of_liveness_are_found_as_such() {
-    let bounds = Bounds { flushes: [1, 1, 0], snapshots: [2, 0, 0], lates: 1, ..SMALL };
-    let only = Some(Broken::Needless);
-    assert_eq!(Model { bounds, defect: None, only }.run().1, None);
-    for defect in [Defect::ExistsIsLoss, Defect::OwnSnapshotForeign].map(Some) {
-        assert_eq!(Model { bounds, defect, only: None }.run().1, None, "{defect:?}");
-        assert_eq!(Model { bounds, defect, only }.run().1, only, "{defect:?}");
     }
 }
