@@ -287,9 +287,9 @@ fn judge(expected: &Expected, logs: &[Vec<Vec<Access>>; 2]) -> Vec<String> {
 }
 
 /// Number of volumes tried. Splits of leaves depend on the volume's id, by which names are hashed.
-/// A split among so few calls would look like a property of each call. Lines that calls really
-/// share move on all volumes.
-const VOLUMES: usize = 16;
+/// A split among so few calls would look like a property of each call, and does on three volumes of
+/// four. Lines that calls really share move on all volumes.
+const VOLUMES: usize = 48;
 /// Variable of the environment: volumes that were tried before, each by a process of its own.
 const TRIED: &str = "SHARED_LINES_TRIED";
 
