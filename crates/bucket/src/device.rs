@@ -127,14 +127,13 @@ impl BucketDevice {
         let means = Means::new(place, &options, runtime)?;
         let state = means.wait(load(&means.store))?;
         let state = state.ok_or_else(|| no_volume(&place.name))?;
-        Ok(BucketDevice::look(means.access(state.volume, &options), state, options))
+        Ok(BucketDevice::look(means.access(state.volume, &options), &state, options))
     }
 
     /// Shows a state for reading.
-    pub(crate) fn look(access: Access, mut state: State, options: Options) -> BucketDevice {
-        state.map.forget_dead();
+    pub(crate) fn look(access: Access, state: &State, options: Options) -> BucketDevice {
         let id = Identity { volume: state.volume, ..Identity::default() };
-        let contents = Contents { map: state.map, ..Contents::default() };
+        let contents = Contents { map: state.map.view(), ..Contents::default() };
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
         let (objects, bytes, closed, slowest) = (0, 0, true, Duration::ZERO);
         let log = Log { slot, objects, bytes, last, lease, closed, slowest };

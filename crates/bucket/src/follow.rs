@@ -114,11 +114,11 @@ impl Follower {
     /// # Errors
     /// Those of [`Follower::advance`] after it has failed.
     pub fn view(&self) -> Result<BucketDevice> {
-        let state = self.access.runtime.wait(async {
+        self.access.runtime.wait(async {
             let mut followed = self.followed.lock().await;
-            self.state(&mut followed).await.cloned()
-        })?;
-        Ok(BucketDevice::look(self.access.clone(), state, self.options.clone()))
+            let state = self.state(&mut followed).await?;
+            Ok(BucketDevice::look(self.access.clone(), state, self.options.clone()))
+        })
     }
 
     /// Returns what is known of the owner, as of the last [`Follower::advance`]. `patience`: the

@@ -180,7 +180,9 @@ impl Layers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifests::header;
     use crate::map::Map;
+    use crate::shared::Identity;
     use proptest::prelude::*;
     use shoal_base::Addr;
     use shoal_format::bucket::manifest::{Body, Manifest, decode, encode};
@@ -206,23 +208,9 @@ mod tests {
             let sequence = last.map_or(1, |(last, _)| last + 1);
             let base = map.base(rule);
             let body = base.map_or_else(|| map.to_complete(), |base| map.to_changes(&base, SPACE));
-            let header = ManifestHeader {
-                kind: ManifestKind::Complete,
-                volume: 1,
-                epoch: 1,
-                writer: 1,
-                sequence,
-                base: base.map_or(0, |base| base.sequence),
-                log_next: slot,
-                capacity: SPACE,
-                objects: 0,
-                extents: 0,
-                closed: 0,
-                body: 0,
-                written: 0,
-                decoded: 0,
-                body_sum: 0,
-            };
+            let id = Identity { volume: 1, epoch: 1, writer: 1 };
+            let mut header = header(&id, sequence, SPACE);
+            (header.base, header.log_next) = (base.map_or(0, |base| base.sequence), slot);
             let manifest = decode(&encode(header, &body), sequence).expect("it follows the rules");
             for replaced in map.layers.push(&manifest.header).expect("its base is a layer") {
                 assert!(self.manifests.remove(&replaced).is_some());

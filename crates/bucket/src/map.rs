@@ -293,11 +293,12 @@ impl Map {
         }
     }
 
-    /// Forgets all objects that hold nothing: a reader cannot know whether they are still there.
-    pub fn forget_dead(&mut self) {
-        for (name, _) in std::mem::take(&mut self.dead) {
-            self.objects.remove(&name);
-        }
+    /// Returns a copy for reading: without objects that hold nothing, of which a reader cannot know
+    /// whether they are still there, and without what a next manifest would need.
+    pub fn view(&self) -> Map {
+        let held = self.objects.iter().filter(|(name, _)| !self.dead.contains_key(name));
+        let objects = held.map(|(name, object)| (*name, object.clone())).collect();
+        Map { parts: self.parts.clone(), objects, ..Map::default() }
     }
 
     pub fn knows(&self, name: Name) -> bool {
@@ -364,27 +365,11 @@ pub(crate) fn check_piece(piece: &Piece, capacity: u64, name: &str) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifests::header;
+    use crate::shared::Identity;
     use proptest::prelude::*;
-    use shoal_format::bucket::manifest::ManifestKind;
 
     const SPACE: u64 = 4096;
-    const HEADER: ManifestHeader = ManifestHeader {
-        kind: ManifestKind::Complete,
-        volume: 1,
-        epoch: 1,
-        writer: 1,
-        sequence: 2,
-        base: 0,
-        log_next: 1,
-        capacity: SPACE,
-        objects: 0,
-        extents: 0,
-        closed: 0,
-        body: 0,
-        written: 0,
-        decoded: 0,
-        body_sum: 0,
-    };
 
     fn piece(addr: u64, len: u32, tag: u64) -> Piece {
         Piece { stored: len, checksum: tag, ..Piece::discarded(Addr(addr), len) }
@@ -454,7 +439,8 @@ mod tests {
             }
             let body = map.to_complete();
             let mut again = Map::default();
-            again.apply_layer(&Manifest { header: HEADER, body: body.clone() }).unwrap();
+            let header = ManifestHeader { log_next: 1, ..header(&Identity::default(), 2, SPACE) };
+            again.apply_layer(&Manifest { header, body: body.clone() }).unwrap();
             let Body::Complete(objects, _) = &body else { unreachable!() };
             for map in [&map, &again] {
                 let mut found = vec![None; SPACE as usize];

@@ -81,15 +81,6 @@ impl<'v> Cleaner<'v> {
         Ok(moved && self.0.store.space().counts().free_segments() > before)
     }
 
-    /// Returns whether a device that is never full has `times` as many dead bytes as live ones, and
-    /// more than `least` segments. Some segment then has at least as large a share of them.
-    pub(crate) fn is_wasteful(self, times: u64, least: u64) -> bool {
-        let counts = self.0.store.space().counts();
-        let least = least * self.0.store.geometry().segment_size;
-        let most = (counts.live_bytes() * times).max(least);
-        self.0.store.device().never_full() && counts.dead_bytes() > most
-    }
-
     /// Moves what is live in a few segments with little of it that `may` be chosen. A later
     /// checkpoint frees them. Returns them.
     pub(crate) fn move_few(

@@ -5,9 +5,7 @@
 //! ever more: what a checkpoint replaces is dead in the middle of segments. So when twice as much
 //! is dead as live, what is live in the emptiest segments is moved, between two checkpoints, and
 //! the next one that is due frees them. A checkpoint of its own would write again what the load is
-//! changing in any case, and so make as much dead as it gains. To begin earlier costs a load more
-//! than it saves: what is moved makes checkpoints more frequent, and segments become emptier by
-//! themselves.
+//! changing in any case. To begin earlier costs a load more than it saves (`docs/performance.md`).
 
 use crate::clean::Cleaner;
 use crate::state::State;
@@ -46,13 +44,13 @@ impl Waste {
     /// Moves the live data of a few segments, if too much of the volume is dead. Returns whether
     /// there is more to do.
     pub fn reduce(&mut self, state: &State) -> Result<bool> {
-        let (store, cleaner) = (&state.store, Cleaner(state));
+        let store = &state.store;
         let epoch = store.checkpoints().newest_epoch();
         if self.epoch != epoch {
             (self.epoch, self.moved, self.metadata) = (epoch, 0, 0);
         }
-        if cleaner.is_wasteful(TIMES, LEAST) && self.metadata < store.cache_bytes().1 / SHARE {
-            let moved = cleaner.move_few(AT_ONCE, |victim| self.is_new(victim))?;
+        if is_wasteful(state) && self.metadata < store.cache_bytes().1 / SHARE {
+            let moved = Cleaner(state).move_few(AT_ONCE, |victim| self.is_new(victim))?;
             for victim in &moved {
                 self.moved += 1;
                 if victim.kind == SegKind::Meta {
@@ -76,4 +74,12 @@ impl Waste {
         let tried = self.tried.get(&victim.seg);
         tried.is_none_or(|(epoch, live)| *epoch != self.epoch && *live != victim.live)
     }
+}
+
+/// Returns whether too much of a device that is never full is dead.
+fn is_wasteful(state: &State) -> bool {
+    let counts = state.store.space().counts();
+    let least = LEAST * state.store.geometry().segment_size;
+    let most = (TIMES * counts.live_bytes()).max(least);
+    state.store.device().never_full() && counts.dead_bytes() > most
 }
