@@ -3,6 +3,7 @@
 // Helpers outside a #[test] fail it by unwrapping, too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "it/common/mod.rs"]
 mod common;
 use common::*;
 use rustix::fs::{AtFlags, CWD, OFlags};

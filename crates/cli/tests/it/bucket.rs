@@ -1,0 +1,260 @@
+//! The command on a volume in a bucket, which here is a directory (`file://`).
+
+use crate::common;
+
+use crate::common::Scratch;
+
+/// A scratch folder with an empty bucket, and its URL.
+fn bucket() -> (Scratch, String) {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    (scratch, url)
+}
+
+#[test]
+fn commands_take_a_url_where_they_take_a_file() {
+    let (scratch, url) = bucket();
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.shoal(["mkfs", &url]).fails(2, &["a volume is there", "--force"]);
+    common::rich_tree(&scratch);
+    scratch.shoal(["cp", "-a", "t", &format!("{url}:/")]).ok();
+    assert!(scratch.shoal(["ls", &url]).ok().contains('t'), "the top without a path");
+    scratch.shoal(["cp", "-a", &format!("{url}:/t"), "back"]).ok();
+    // For diff, special files are the same only if they were made in the same second.
+    let others = "--exclude pipe --exclude null --exclude disk";
+    scratch.shell(&format!("diff -r --no-dereference {others} t back")).ok();
+    let special = |tree| scratch.shell(&format!("cd {tree} && stat -c '%F %t %T' *")).ok();
+    assert_eq!(special("t"), special("back"));
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    scratch.shoal(["scrub", &url]).ok();
+    let info = scratch.shoal(["info", &url]).ok();
+    assert!(info.contains("objects ") && info.contains("$ a month"), "{info}");
+    scratch.shell(&format!("shoal dump {url} >stream && shoal restore stream v")).ok();
+    assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));
+    scratch.shoal(["label", &url, "shared"]).ok();
+    assert_eq!(scratch.shoal(["label", &url]).ok(), "shared\n");
+    let grown = scratch.shoal(["grow", &url, "--size", "9T"]).ok();
+    assert!(grown.contains("8.0 TiB before, 9.0 TiB now"), "{grown}");
+    scratch.shoal(["shrink", &url, "--size", "1G"]).fails(2, &["is only a limit"]);
+    scratch.shoal(["rm", "-r", &format!("{url}:/t")]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    scratch.shoal(["mkfs", "--force", &url]).ok();
+}
+
+#[test]
+fn a_sound_volume_has_nothing_to_repair_and_goes_on() {
+    let (scratch, url) = bucket();
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.write("file", common::noise(1, 100_000));
+    scratch.shoal(["cp", "file", &format!("{url}:/file")]).ok();
+    scratch.shoal(["fsck", "--repair", "--yes", &url]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    scratch.shell(&format!("shoal cat {url}:/file | cmp - file")).ok();
+}
+
+#[test]
+fn what_is_no_volume_is_refused_with_the_reason() {
+    let (scratch, url) = bucket();
+    scratch.shoal(["ls", &url]).fails(2, &["there is no volume"]);
+    scratch.write("bucket/photo.jpg", "x");
+    scratch.shoal(["mkfs", &url]).fails(2, &["holds other objects", "photo.jpg"]);
+    scratch.shoal(["mkfs", "file:///not/there"]).fails(2, &["create it first"]);
+    scratch.shoal(["mkfs", "s3://"]).fails(2, &["must be s3://BUCKET/PREFIX"]);
+}
+
+#[test]
+fn a_volume_is_copied_to_a_bucket_and_back_by_what_has_changed() {
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = &format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", "v", "--size", "64M"]).ok();
+    scratch.write("large", common::noise(1, 9_000_000));
+    scratch.shoal(["cp", "large", "v:/large"]).ok();
+    let copied = |from: &str, to: &str, kind: &str| {
+        let json = scratch.shoal(["copy", "--json", from, to]).ok();
+        assert!(json.contains(&format!("\"kind\":\"{kind}\"")), "{json}");
+        let bytes = json.split("\"bytes\":").nth(1).and_then(|rest| rest.split(',').next());
+        bytes.and_then(|bytes| bytes.parse::<u64>().ok()).expect("a number")
+    };
+    assert!(copied("v", url, "whole") > 9_000_000);
+    assert_eq!(copied("v", url, "same"), 0);
+    scratch.shoal(["fsck", url]).ok();
+    scratch.write("small", "new\n");
+    scratch.shoal(["cp", "small", "v:/small"]).ok();
+    assert!(copied("v", url, "increment") < 1_000_000);
+    assert_eq!(scratch.shoal(["cat", &format!("{url}:/small")]).ok(), "new\n");
+    // That has opened it for reading only. To another place, and on from there.
+    copied(url, "w", "whole");
+    scratch.shoal(["mv", "w:/small", "w:/renamed"]).ok();
+    assert!(copied("w", url, "increment") < 1_000_000);
+    assert!(copied(url, "v", "increment") < 1_000_000);
+    scratch.shoal(["fsck", "v"]).ok();
+    assert_eq!(scratch.shoal(["cat", "v:/renamed"]).ok(), "new\n");
+    scratch.shell("shoal cat v:/large | cmp - large").ok();
+    // Changed on both sides.
+    scratch.shoal(["mkdir", "v:/here"]).ok();
+    scratch.shoal(["mkdir", "w:/there"]).ok();
+    scratch.shoal(["copy", "v", "w"]).fails(2, &["w: has been changed", "--force"]);
+    scratch.shoal(["copy", "--force", "v", "w"]).ok();
+    scratch.shoal(["stat", "w:/here"]).ok();
+    let json = scratch.shoal(["copy", "--force", "--json", "v", "w"]).ok();
+    assert!(json.contains("\"kind\":\"whole\""), "{json}");
+    scratch.shoal(["mkfs", "other", "--size", "64M"]).ok();
+    scratch.shoal(["copy", "v", "other"]).fails(2, &["other: holds another volume", "--force"]);
+    scratch.shoal(["copy", "v", "./v"]).fails(2, &["the volume to be copied itself"]);
+    scratch.shoal(["copy", "v", "large"]).fails(2, &["holds data", "--force"]);
+    scratch.shoal(["copy", "missing", "w"]).fails(2, &["missing does not exist"]);
+}
+
+#[test]
+fn a_cache_on_disk_serves_the_next_mount_and_commands() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.write("file", common::noise(1, 3_000_000));
+    scratch.shoal(["cp", "file", &format!("{url}:/file")]).ok();
+    let option =
+        |size| format!("disk_cache={},disk_cache_size={size}", scratch.path("c").display());
+    scratch.shoal(["mount", "-o", &option("1M"), &url, "m"]).fails(2, &["64M at least"]);
+    scratch.shoal(["mount", "-o", &option("1G"), "v", "m"]).fails(2, &["buckets alone"]);
+    let mut hits = Vec::new();
+    for _ in 0..2 {
+        scratch.shoal(["mount", "-o", &option("1G"), &url, "m"]).ok();
+        scratch.shell("cmp file m/file").ok();
+        let stats = scratch.shoal(["stats", "m"]).ok();
+        let line = stats.lines().find(|line| line.starts_with("store_disk_hits")).expect("a line");
+        let value = line.split_ascii_whitespace().nth(1).and_then(|value| value.parse().ok());
+        hits.push(value.unwrap_or(0));
+        // What was read is written behind the call.
+        let is_there = "[ $(du -sm c | cut -f1) -ge 3 ] && break";
+        scratch.shell(&format!("for n in $(seq 200); do {is_there}; sleep 0.05; done")).ok();
+        scratch.shoal(["umount", "m"]).ok();
+    }
+    assert!(hits[0] == 0 && hits[1] >= 10u64, "{hits:?}");
+    // Whatever somebody does to the files.
+    scratch.shell("for f in c/*/*; do head -c 100000 /dev/urandom > $f; done").ok();
+    let read = format!("SHOAL_DISK_CACHE=$PWD/c shoal cat {url}:/file");
+    scratch.shell(&format!("{read} | cmp - file")).ok();
+    scratch.shell("chmod 777 c").ok();
+    scratch.shell(&read).fails(2, &["other users may write in it"]);
+}
+
+#[test]
+fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.shoal(["mount", "-o", "keeper=on", &url, "m"]).fails(2, &["bucket"]);
+    let ring = format!("journal_ring={}", scratch.path("ring").display());
+    scratch.shoal(["mount", "-o", &ring, &url, "m"]).fails(2, &["has no ring"]);
+    scratch.shoal(["mount", &url, "m"]).ok();
+    scratch.shell("echo kept >m/kept && shoal sync m").ok();
+    let info = scratch.shoal(["info", "m"]).ok();
+    for part in ["objects ", "$ a month", "requests ", " that write ("] {
+        assert!(info.contains(part), "{part}: {info}");
+    }
+    let top = scratch.shoal(["top", "--once", "--every", "1", "m"]).ok();
+    assert!(top.contains("bucket: ") && top.contains("$ an hour"), "{top}");
+    scratch.shoal(["touch", &format!("{url}:/other")]).fails(2, &["is in use by", "--force"]);
+    scratch.shoal(["umount", "m"]).ok();
+    assert_eq!(scratch.shoal(["cat", &format!("{url}:/kept")]).ok(), "kept\n");
+}
+
+/// A volume in a directory that is mounted on `m`.
+fn mounted() -> Option<(Scratch, String)> {
+    let scratch = Scratch::to_mount()?;
+    std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
+    let url = format!("file://{}", scratch.path("bucket").display());
+    scratch.shoal(["mkfs", &url]).ok();
+    scratch.shoal(["mount", &url, "m"]).ok();
+    Some((scratch, url))
+}
+
+/// A shell function that tries a command for at most ten seconds.
+const SOON: &str = "soon() { for n in $(seq 200); do if eval \"$1\" 2>/dev/null; \
+                    then return 0; fi; sleep 0.05; done; echo \"never: $1\" >&2; return 1; }; ";
+
+#[test]
+fn a_replica_shows_what_its_owner_has_made_durable() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "-o", "ro,follow=0.1", &url, "n"]).ok();
+    let soon = |line: &str| drop(scratch.shell(&format!("{SOON}{line}")).ok());
+    soon("mkdir -p m/a/b && echo one >m/a/b/file && shoal sync m && soon 'grep -q one n/a/b/file'");
+    // What the kernel keeps of a file, a name, a listing and the absence of a name is not old.
+    soon(
+        "exec 3<n/a/b/file; cat <&3 >/dev/null; ! ls n/a/new 2>/dev/null; ls n/a >/dev/null; \
+         echo three >m/a/b/file; touch m/a/new; shoal sync m; \
+         soon 'grep -q three n/a/b/file' && soon 'test -e n/a/new' && soon 'ls n/a | grep -q new' \
+         && soon 'grep -q three /proc/self/fd/3'",
+    );
+    soon("mv m/a/b m/c && rm m/a/new && shoal sync m && soon 'test -e n/c/file -a ! -e n/a/new'");
+    assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));
+    soon("setfattr -n user.k -v v m/c/file && shoal sync m && soon 'getfattr -n user.k n/c/file'");
+    scratch.shoal(["umount", "m"]).ok();
+    // The next owner is followed too.
+    scratch.shoal(["cp", "bucket", &format!("{url}:/more"), "-r"]).ok();
+    soon("soon 'test -d n/more'");
+    scratch.shoal(["umount", "n"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+}
+
+#[test]
+fn a_standby_takes_over_from_an_owner_that_was_killed() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "--standby", &url, "n"]).ok();
+    let owner = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    scratch.shell("for n in $(seq 300); do echo $n >m/$n; done; shoal sync m").ok();
+    scratch.shell(&format!("{SOON}soon 'grep -q 300 n/300'")).ok();
+    assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));
+    scratch.shoal(["remount", "--promote", "n"]).fails(1, &["uses the volume", "--force"]);
+    // Files that programs have open before go on, also one that is removed after.
+    scratch
+        .shell(&format!(
+            "{SOON}exec 3<n/7 4<n; kill -9 {owner}; soon 'touch n/mine' && \
+             echo more >>n/7 && grep -q more <&3 && rm n/7 && grep -q more /proc/self/fd/3 && \
+             sync n/mine && test $(ls n | wc -l) = 300 && ls /proc/self/fd/4/ | grep -q mine"
+        ))
+        .ok();
+    scratch.shell("umount -l m").ok();
+    scratch.shoal(["remount", "--promote", "n"]).ok();
+    scratch.shoal(["umount", "n"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    assert!(scratch.shoal(["ls", &url]).ok().contains("mine"));
+}
+
+#[test]
+fn a_standby_takes_over_when_the_owner_is_unmounted_or_by_force() {
+    let Some((scratch, url)) = mounted() else { return };
+    scratch.shoal(["mount", "-o", "standby", &url, "n"]).ok();
+    scratch.shell("echo one >m/one").ok();
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shell(&format!("{SOON}soon 'echo two >n/two' && cat n/one")).ok();
+    // The roles change.
+    scratch.shoal(["mount", "-o", "standby", &url, "m"]).ok();
+    scratch.shell("echo three >n/three && shoal sync n").ok();
+    scratch.shoal(["remount", "--promote", "--force", "m"]).ok();
+    scratch.shell("cat m/three && echo four >m/four && shoal sync m").ok();
+    assert_eq!(scratch.shell("echo five >n/five && shoal sync n").status(), Some(1));
+    scratch.shoal(["umount", "n"]).fails(1, &["has taken the volume over"]);
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    assert!(scratch.shoal(["ls", &url]).ok().contains("four"));
+}
+
+#[test]
+fn roles_that_make_no_sense_are_refused() {
+    let (scratch, url) = bucket();
+    std::fs::create_dir(scratch.path("m")).expect("a new directory");
+    let mount = |options: &str, volume: &str| scratch.shoal(["mount", "-o", options, volume, "m"]);
+    scratch.shoal(["mkfs", "v", "--size", common::SIZE]).ok();
+    mount("ro,follow", "v").fails(2, &["needs a volume in a bucket"]);
+    mount("standby", "v").fails(2, &["needs a volume in a bucket"]);
+    mount("ro,standby", &url).fails(2, &["a replica is ro,follow"]);
+    mount("follow=x", &url).fails(2, &["needs seconds"]);
+    mount("follow", &url).fails(2, &["there is no volume"]);
+    scratch.shoal(["remount", "--promote", "m"]).fails(1, &["is not a mount"]);
+    assert_eq!(scratch.shoal(["remount", "--takeover", "--promote", "m"]).status(), Some(2));
+}

@@ -1,0 +1,389 @@
+//! A mount outlives its servers: they are killed while programs work, and no call fails, is made
+//! twice or is lost. More rounds: `SHOAL_KEEPER_ROUNDS=1000`, or `cargo xtask kills`.
+
+use crate::common;
+mod work;
+
+use crate::common::{Scratch, is_mount};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+use work::{PROGRAMS, Shared};
+
+/// Longest wait for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The mount's keeper: the process that clients take for its server.
+fn keeper(mount: &Path) -> u32 {
+    shoal_fuse::server_pid(mount).expect("a mount")
+}
+
+/// The server that a keeper has started; the newest, if one is ending.
+fn server_of(keeper: u32) -> Option<u32> {
+    let path = format!("/proc/{keeper}/task/{keeper}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let last = children.split_whitespace().filter_map(|pid| pid.parse().ok()).next_back();
+    last.filter(|pid: &u32| {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !state.contains(") Z ")
+    })
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+fn wait_for<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = there() {
+            return found;
+        }
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn mounted(options: &str) -> Option<Scratch> {
+    let scratch = Scratch::to_mount()?;
+    if !shoal_fuse::can_be_kept() {
+        shoal_skip::skipped("this kernel cannot give requests to another server");
+        return None;
+    }
+    scratch.shoal(["mount", "v", "m", "--log", "log", "-o", options]).ok();
+    Some(scratch)
+}
+
+/// Median and largest of some numbers.
+fn spread(mut numbers: Vec<u64>) -> (u64, u64) {
+    numbers.sort_unstable();
+    (numbers.get(numbers.len() / 2).copied().unwrap_or(0), numbers.last().copied().unwrap_or(0))
+}
+
+/// Kills servers while programs work, and checks the volume at the end.
+fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
+    let mount = scratch.path("m");
+    let shared = Shared::default();
+    let keeper = keeper(&mount);
+    let mut pauses = Vec::new();
+    thread::scope(|scope| {
+        let programs: Vec<_> = (0..PROGRAMS.len())
+            .map(|number| {
+                scope.spawn({
+                    let (shared, mount) = (&shared, &mount);
+                    move || work::run(shared, mount, number)
+                })
+            })
+            .collect();
+        for round in 0..rounds {
+            // From long enough for a checkpoint to too short to be served at all.
+            thread::sleep(Duration::from_millis(
+                [200, 40, 5, 90, 0, 500, 1, 20][round as usize % 8],
+            ));
+            if programs.iter().any(|program| program.is_finished()) {
+                break;
+            }
+            let server = wait_for("a server", || server_of(keeper));
+            // Of the calls since the kill before, however long they took.
+            pauses.push(shared.longest_us.swap(0, Ordering::Relaxed));
+            kill(server);
+            let before = shared.calls.load(Ordering::Relaxed);
+            let goes_on = || (shared.calls.load(Ordering::Relaxed) > before + 20).then_some(());
+            let ended = || programs.iter().any(|program| program.is_finished()).then_some(());
+            wait_for("programs that go on", || goes_on().or_else(ended));
+            each(round);
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    pauses.push(shared.longest_us.load(Ordering::Relaxed));
+    pauses.remove(0);
+    let (calls, (median, longest)) = (shared.calls.load(Ordering::Relaxed), spread(pauses));
+    println!(
+        "{rounds} kills, {calls} calls; pause: median {} ms, longest {} ms",
+        median / 1000,
+        longest / 1000
+    );
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+#[test]
+fn programs_go_on_over_kills() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let count = std::env::var("SHOAL_KEEPER_ROUNDS").ok().and_then(|n| n.parse().ok());
+    rounds(&scratch, count.unwrap_or(24), |_| ());
+}
+
+/// Another program takes over again and again.
+#[test]
+fn programs_go_on_over_take_overs() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let before = keeper(&scratch.path("m"));
+    let mount = scratch.path("m");
+    let (shared, mut pauses) = (Shared::default(), Vec::new());
+    thread::scope(|scope| {
+        for number in 0..PROGRAMS.len() {
+            let (shared, mount) = (&shared, &mount);
+            scope.spawn(move || work::run(shared, mount, number));
+        }
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(100));
+            let server = server_of(before);
+            shared.longest_us.store(0, Ordering::Relaxed);
+            scratch.shoal(["remount", "--takeover", "m"]).ok();
+            pauses.push(shared.longest_us.load(Ordering::Relaxed));
+            assert_ne!(server_of(before), server, "another process serves");
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    let (median, longest) = spread(pauses);
+    println!("take-over; pause: median {} us, longest {} us", median, longest);
+    assert_eq!(keeper(&scratch.path("m")), before, "the same keeper");
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    assert!(!log.contains("has died"), "{log}");
+}
+
+/// The volume of a mount in use grows again and again, until it is ten times as large.
+#[test]
+fn a_volume_grows_while_programs_work() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let mount = scratch.path("m");
+    let (shared, mut pauses) = (Shared::default(), Vec::new());
+    let size = || fs::metadata(scratch.path("v")).expect("the volume").len();
+    let first = size();
+    let blocks = || rustix::fs::statvfs(&mount).expect("statvfs").f_blocks;
+    let before = blocks();
+    thread::scope(|scope| {
+        for number in 0..PROGRAMS.len() {
+            let (shared, mount) = (&shared, &mount);
+            scope.spawn(move || work::run(shared, mount, number));
+        }
+        for times in [2, 3, 5, 10] {
+            thread::sleep(Duration::from_millis(200));
+            shared.longest_us.store(0, Ordering::Relaxed);
+            let wanted = (first * times).to_string();
+            let said = scratch.shoal(["grow", "m", "--size", &wanted]).ok();
+            assert!(said.starts_with("m: ") && said.ends_with(" now\n"), "{said}");
+            assert_eq!(size(), first * times);
+            pauses.push(shared.longest_us.load(Ordering::Relaxed));
+        }
+        shared.stop.store(true, Ordering::Relaxed);
+    });
+    let (median, longest) = spread(pauses);
+    println!("growth; pause: median {median} us, longest {longest} us");
+    assert!(blocks() > before * 9);
+    // What cannot be: the mount goes on as it was.
+    let refused = scratch.shoal(["grow", "m", "--size", &first.to_string()]);
+    refused.fails(1, &["m", "bytes already"]);
+    let refused = scratch.shoal(["grow", "m", "--size", "1000000T"]);
+    refused.fails(1, &["m: not taken over", "the former program goes on"]);
+    assert_eq!(size(), first * 10);
+    scratch.write("m/file", "text");
+    // A server that dies later knows of no growth.
+    kill(server_of(keeper(&mount)).expect("a server"));
+    assert_eq!(scratch.shell("cat m/file").ok(), "text");
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+#[test]
+fn only_what_can_be_taken_over_is() {
+    let Some(scratch) = mounted("keeper=on,allow_other") else { return };
+    scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
+    scratch.shoal(["mount", "w", "n", "-o", "keeper=off"]).ok();
+    scratch.shoal(["remount", "--takeover", "n"]).fails(1, &["n", "no keeper"]);
+    scratch.shoal(["remount", "--takeover", "nodir"]).fails(1, &["nodir", "not a mount"]);
+    assert_eq!(scratch.shoal(["remount", "m"]).status(), Some(2));
+    if shoal_skip::is_root() {
+        fs::set_permissions(scratch.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .expect("chmod");
+        let refused = common::run_as_user(&scratch, "shoal remount --takeover m");
+        refused.fails(1, &["m: not taken over: permission denied"]);
+    }
+    // A program that cannot serve: the former one goes on.
+    scratch.write("m/file", "text");
+    let wrong = scratch.path("wrong");
+    fs::copy("/bin/false", &wrong).expect("copy");
+    let server = server_of(keeper(&scratch.path("m")));
+    scratch.shoal(["umount", "n"]).ok();
+    assert_eq!(server_of(keeper(&scratch.path("m"))), server);
+    assert_eq!(scratch.shell("cat m/file").ok(), "text");
+    scratch.shoal(["umount", "m"]).ok();
+}
+
+/// Only the keeper is killed: nobody notices. Then the server too: the next mount has everything.
+#[test]
+fn nothing_is_lost_when_both_are_killed() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let keeper = keeper(&scratch.path("m"));
+    let server = server_of(keeper).expect("a server");
+    kill(keeper);
+    for n in 0..300 {
+        scratch.write(format!("m/{n}"), common::noise(n, (n * 31 % 5000) as usize));
+    }
+    fs::rename(scratch.path("m/7"), scratch.path("m/moved")).expect("rename");
+    let own = wait_for("the server answers for itself", || {
+        shoal_fuse::server_pid(&scratch.path("m")).filter(|pid| *pid == server)
+    });
+    kill(own);
+    wait_for("the mount is dead", || fs::metadata(scratch.path("m/8")).err());
+    scratch.shell("umount -l m").ok();
+    scratch.shoal(["mount", "v", "m", "--log", "log"]).ok();
+    for n in (0..300).filter(|n| *n != 7) {
+        let kept = fs::read(scratch.path(format!("m/{n}"))).unwrap_or_else(|e| panic!("{n}: {e}"));
+        assert!(kept == common::noise(n, (n * 31 % 5000) as usize), "{n}");
+    }
+    assert!(scratch.path("m/moved").exists() && !scratch.path("m/7").exists());
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    assert!(log.contains("the keeper is gone"), "{log}");
+}
+
+/// A mount without a keeper, and commands that write a volume that was not closed, lost what only
+/// the ring of the killed mount had.
+#[test]
+fn whatever_opens_the_volume_next_finds_the_ring() {
+    let ways = ["mount v m -o keeper=off", "dump v -o d", "grow v --size 300M", "fsck v --auto"];
+    for way in ways {
+        let Some(scratch) = mounted("keeper=on") else { return };
+        for n in 0..100 {
+            scratch.write(format!("m/{n}"), n.to_string());
+        }
+        let keeper = keeper(&scratch.path("m"));
+        let server = server_of(keeper).expect("a server");
+        kill(keeper);
+        kill(server);
+        wait_for("the mount is dead", || fs::metadata(scratch.path("m/8")).err());
+        let said = match shoal_skip::is_root() {
+            true => "the next open of the volume finds what had returned",
+            false => "what was not synced is lost",
+        };
+        scratch.shoal(["umount", "m"]).fails(1, &["unmounted, but its server had ended", said]);
+        scratch.shoal(way.split(' ')).ok();
+        if way.starts_with("mount") {
+            scratch.shoal(["umount", "m"]).ok();
+        }
+        assert_eq!(scratch.shell("shoal ls v:/ | wc -l").ok(), "100\n", "{way}");
+        let left = ring_of(&scratch).exists();
+        assert!(!shoal_skip::is_root() || !left, "{way}: memory that nobody needs");
+        scratch.shoal(["fsck", "v"]).ok();
+    }
+}
+
+/// A server that dies each time before it serves is given up, and nothing that had returned is
+/// lost.
+#[test]
+fn a_mount_that_cannot_be_served_is_given_up() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let keeper = keeper(&scratch.path("m"));
+    for n in 0..50 {
+        scratch.write(format!("m/{n}"), n.to_string());
+    }
+    // Each new server finds a volume that it cannot read. The file stays the same one.
+    let mut head = vec![0; 128 << 10];
+    let volume = fs::File::options().read(true).write(true).open(scratch.path("v")).expect("open");
+    volume.read_exact_at(&mut head, 0).expect("read");
+    volume.write_all_at(&vec![0; head.len()], 0).expect("write");
+    kill(server_of(keeper).expect("a server"));
+    wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
+    wait_for("the keeper ends", || (!Path::new(&format!("/proc/{keeper}")).exists()).then_some(()));
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    assert!(log.contains("given up"), "{log}");
+    volume.write_all_at(&head, 0).expect("write");
+    let info = scratch.shoal(["info", "v"]).ok();
+    let has = |part| !shoal_skip::is_root() || info.contains(part);
+    assert!(has("/m: servers died; the last by exit status 2: "), "{info}");
+    assert!(has("/v is not a Shoal volume"), "{info}");
+    scratch.shoal(["mount", "v", "m"]).ok();
+    for n in 0..50 {
+        assert_eq!(
+            fs::read_to_string(scratch.path(format!("m/{n}"))).expect("read"),
+            n.to_string()
+        );
+    }
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(!scratch.shoal(["info", "v"]).ok().contains("servers died"));
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+/// The server is killed while the mount is being unmounted.
+#[test]
+fn an_unmount_whose_server_dies_closes_the_volume() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    for round in 0..6u64 {
+        scratch.write(format!("m/{round}"), common::noise(round, 5000));
+        let server = server_of(keeper(&scratch.path("m"))).expect("a server");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_micros(round * 1500));
+                kill(server);
+            });
+            scratch.shoal(["umount", "m"]).ok();
+        });
+        assert!(!is_mount(&scratch.path("m")));
+        assert_eq!(
+            scratch.shoal(["cat", &format!("v:/{round}")]).bytes(),
+            common::noise(round, 5000)
+        );
+        scratch.shoal(["fsck", "v"]).ok();
+        scratch.shoal(["mount", "v", "m", "--log", "log"]).ok();
+    }
+    // A signal for the keeper is one for the server.
+    let keeper = keeper(&scratch.path("m"));
+    assert!(Command::new("kill").arg(keeper.to_string()).status().expect("kill").success());
+    wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
+    wait_for("the volume is free", || {
+        (scratch.shoal(["ls", "v:/"]).status() == Some(0)).then_some(())
+    });
+}
+
+#[test]
+fn wishes_that_cannot_be_had_are_refused() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let mount = |options| scratch.shoal(["mount", "v", "m", "-o", options]);
+    mount("keeper=on,io_uring=on").fails(2, &["keeper=on", "io_uring=on"]);
+    mount("keeper=maybe").fails(2, &["keeper=maybe", "auto, on or off"]);
+    mount("keeper=on,ro").ok();
+    assert_eq!(fs::read_dir(scratch.path("m")).expect("list").count(), 0);
+    // Before the kill: while the next server opens the volume, it is in use.
+    let ring = ring_of(&scratch);
+    let keeper = keeper(&scratch.path("m"));
+    kill(server_of(keeper).expect("a server"));
+    assert_eq!(fs::read_dir(scratch.path("m")).expect("list").count(), 0);
+    assert!(!shoal_skip::is_root() || ring.exists());
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(!ring.exists(), "memory that nobody needs");
+}
+
+/// A test whose mount was killed left 48 MiB of memory until the machine was restarted.
+#[test]
+fn the_ring_of_a_test_goes_with_its_directory() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let keeper = keeper(&scratch.path("m"));
+    let server = server_of(keeper).expect("a server");
+    kill(keeper);
+    kill(server);
+    wait_for("the mount is dead", || fs::metadata(scratch.path("m")).err());
+    wait_for("the volume is free", || {
+        (scratch.shoal(["info", "v"]).status() == Some(0)).then_some(())
+    });
+    let ring = ring_of(&scratch);
+    assert_eq!(ring.exists(), shoal_skip::is_root(), "left for the next open");
+    drop(scratch);
+    assert!(!ring.exists(), "memory that nobody needs");
+}
+
+/// The ring's file of the volume, if the superuser mounts it.
+fn ring_of(scratch: &Scratch) -> std::path::PathBuf {
+    let info: serde_json::Value =
+        serde_json::from_str(&scratch.shoal(["info", "v", "--json"]).ok()).expect("JSON");
+    common::ring_file(info["id"].as_str().expect("an id"))
+}

@@ -1,0 +1,251 @@
+//! Listings with attributes of directories that are not in memory: complete, and with many reads at
+//! a time. The speed on a device with 1 ms per read, which decides no test:
+//!
+//! `cargo test --release -p shoal-engine --test listing -- --ignored --nocapture`
+
+use crate::common::OnDrop;
+use crate::common::slow::Slow;
+use shoal_engine::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn options() -> OpenOptions {
+    OpenOptions { cache_bytes: 256 << 20, ..OpenOptions::default() }
+}
+
+fn open(slow: &Arc<Slow>) -> Volume {
+    Volume::open_on(slow.clone(), &options()).unwrap()
+}
+
+/// A volume that has just been opened, its directories, and what is in them.
+struct Cold {
+    slow: Arc<Slow>,
+    volume: Volume,
+    dirs: Vec<Ino>,
+    expected: Vec<BTreeSet<(Vec<u8>, u64, u32)>>,
+}
+
+/// Makes a volume with the directories of `make`, and opens it again. Reads take `read_us`.
+fn cold(read_us: u64, options: &OpenOptions, make: impl Fn(&Volume) -> Vec<Ino>) -> Cold {
+    let slow = Slow::with_volume(256 << 20);
+    let volume = open(&slow);
+    let dirs = make(&volume);
+    let expected = dirs.iter().map(|dir| listed(&volume, *dir)).collect();
+    volume.close().unwrap();
+    slow.read_us.store(read_us, Ordering::Relaxed);
+    let volume = Volume::open_on(slow.clone(), options).unwrap();
+    slow.forget();
+    Cold { slow, volume, dirs, expected }
+}
+
+/// Makes directories whose files' inodes are far apart: `files` in each, made in turn.
+fn scattered(volume: &Volume, dirs: usize, files: usize) -> Vec<Ino> {
+    let (names, who) = (volume.namespace(), Caller::root());
+    let dir = |i| names.mkdir(&who, Ino::ROOT, format!("d{i}").as_bytes(), 0o755).unwrap().ino;
+    let dirs: Vec<Ino> = (0..dirs).map(dir).collect();
+    for i in 0..files {
+        for dir in &dirs {
+            names.create(&who, *dir, format!("file-{i}").as_bytes(), 0o640).unwrap();
+        }
+    }
+    dirs
+}
+
+fn listed(volume: &Volume, dir: Ino) -> BTreeSet<(Vec<u8>, u64, u32)> {
+    let mut found = BTreeSet::new();
+    let mut each = |entry: DirEntry<'_>, attr: &Attr| {
+        assert_eq!(entry.ino, attr.ino);
+        assert!(found.insert((entry.name.to_vec(), attr.ino.0, attr.mode)));
+        true
+    };
+    volume.directories().readdirplus(dir, 0, &mut each).unwrap();
+    found
+}
+
+fn blocks_read(volume: &Volume) -> u64 {
+    let name = Counter::InodeBlockReads.name();
+    volume.info().counters.into_iter().find(|(counter, _)| *counter == name).unwrap().1
+}
+
+/// Makes one directory whose files' inodes are one after another.
+fn dense(volume: &Volume, files: usize) -> Vec<Ino> {
+    scattered(volume, 1, files)
+}
+
+#[test]
+fn a_cold_listing_is_complete_and_reads_many_blocks_at_a_time() {
+    let Cold { slow, volume, dirs, expected } =
+        cold(20_000, &options(), |volume| scattered(volume, 40, 600));
+    for (dir, expected) in dirs.iter().zip(&expected).take(3) {
+        assert_eq!(listed(&volume, *dir), *expected);
+        assert_eq!(expected.len(), 602);
+    }
+    let most = slow.reads_at_a_time();
+    assert!(most > 8, "{most} reads at a time");
+    // Again: everything is in memory.
+    slow.forget();
+    assert_eq!(listed(&volume, dirs[0]), expected[0]);
+    assert_eq!(slow.reads(), 0);
+}
+
+/// 3,000 files have 94 inode blocks; a read has up to 128 KiB.
+#[test]
+fn adjacent_blocks_are_read_together() {
+    let Cold { slow, volume, dirs, expected } = cold(0, &options(), |volume| dense(volume, 3000));
+    assert_eq!(listed(&volume, dirs[0]), expected[0]);
+    let (reads, blocks) = (slow.reads(), blocks_read(&volume));
+    assert!(blocks >= 94, "{blocks} blocks");
+    assert!(reads <= 50, "{reads} reads");
+}
+
+/// The leaves that follow are read together; for the first names, none is read in advance.
+#[test]
+fn names_of_a_cold_directory_are_read_ahead() {
+    let Cold { slow, volume, dirs, .. } = cold(60_000, &options(), |volume| dense(volume, 30_000));
+    let names = |most: usize| {
+        let mut count = 0;
+        let mut each = |_: DirEntry<'_>| {
+            count += 1;
+            count < most
+        };
+        volume.directories().readdir(dirs[0], 0, &mut each).unwrap();
+        count
+    };
+    assert_eq!(names(10), 10);
+    let reads = slow.reads();
+    assert!(reads <= 10, "{reads} reads for ten names");
+    assert_eq!(names(usize::MAX), 30_002);
+    let most = slow.reads_at_a_time();
+    assert!(most >= 4, "{most} reads at a time");
+    assert_eq!(blocks_read(&volume), 1, "only the directory itself");
+}
+
+/// Whoever takes a few entries must not wait for all of the directory.
+#[test]
+fn the_first_entries_of_a_cold_directory_need_few_reads() {
+    let Cold { slow, volume, dirs, .. } = cold(0, &options(), |volume| scattered(volume, 40, 2000));
+    let mut count = 0;
+    let mut first = |_: DirEntry<'_>, _: &Attr| {
+        count += 1;
+        count < 10
+    };
+    volume.directories().readdirplus(dirs[7], 0, &mut first).unwrap();
+    let reads = slow.reads();
+    assert!((2..=90).contains(&reads), "{reads} reads");
+}
+
+/// Without background threads, which a simulation needs: the same entries, one read after another.
+#[test]
+fn a_volume_without_threads_reads_in_order() {
+    let options = OpenOptions { background: false, ..OpenOptions::default() };
+    let Cold { slow, volume, dirs, expected } =
+        cold(200, &options, |volume| scattered(volume, 10, 300));
+    assert_eq!(listed(&volume, dirs[3]), expected[3]);
+    assert_eq!(slow.reads_at_a_time(), 1);
+}
+
+/// Many at a time: no more threads than the volume's limit, and nobody misses anything.
+#[test]
+fn listings_beside_each_other_share_the_threads() {
+    let Cold { slow, volume, dirs, expected } =
+        cold(500, &options(), |volume| scattered(volume, 40, 300));
+    std::thread::scope(|scope| {
+        for (dir, expected) in dirs.iter().zip(&expected) {
+            let volume = &volume;
+            scope.spawn(move || assert_eq!(listed(volume, *dir), *expected));
+        }
+    });
+    let most = slow.reads_at_a_time();
+    assert!(most <= 64 + dirs.len() as u64, "{most} reads at a time");
+}
+
+/// Blocks may be changed, written elsewhere and evicted while they are read ahead: a small cache
+/// and checkpoints beside the listings.
+#[test]
+fn blocks_that_change_while_they_are_read_ahead() {
+    let options = OpenOptions { cache_bytes: 4 << 20, ..OpenOptions::default() };
+    let Cold { volume, dirs, .. } = cold(0, &options, |volume| scattered(volume, 20, 1000));
+    let who = Caller::root();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (volume, ended, dirs) = (&volume, &ended, &dirs);
+        let _end = OnDrop(|| ended.store(true, Ordering::Relaxed));
+        let lists = scope.spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                for dir in dirs {
+                    assert_eq!(listed(volume, *dir).len(), 1002);
+                }
+            }
+        });
+        for round in 0..60_u32 {
+            for dir in dirs {
+                let name = format!("file-{}", round * 13 % 1000);
+                let ino = volume.namespace().lookup(&who, *dir, name.as_bytes()).unwrap().ino;
+                let set = SetAttr { uid: Some(round), ..SetAttr::default() };
+                volume.attributes().setattr(&who, ino, &set).unwrap();
+                assert_eq!(volume.attributes().getattr(ino).unwrap().uid, round);
+            }
+            volume.maintenance().checkpoint().unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+        lists.join().unwrap();
+    });
+    for (round, dir) in (0..60_u32).flat_map(|round| dirs.iter().map(move |dir| (round, dir))) {
+        let name = format!("file-{}", round * 13 % 1000);
+        let ino = volume.namespace().lookup(&who, *dir, name.as_bytes()).unwrap().ino;
+        assert_eq!(volume.attributes().getattr(ino).unwrap().uid, round);
+    }
+}
+
+#[test]
+#[ignore = "a measurement: run it in release"]
+fn cold_at_1_ms_a_read() {
+    for (dirs, files) in [(3221, 169), (40, 10_000)] {
+        let slow = Slow::with_volume(2 << 30);
+        let volume = open(&slow);
+        let dirs = scattered(&volume, dirs, files);
+        volume.close().unwrap();
+        for micros in [0, 1000] {
+            slow.read_us.store(micros, Ordering::Relaxed);
+            let volume = open(&slow);
+            slow.forget();
+            let (begun, mut entries) = (Instant::now(), 0);
+            // So that a measurement of one read at a time comes to an end.
+            for dir in dirs.iter().take_while(|_| begun.elapsed() < Duration::from_secs(20)) {
+                let count = &mut entries;
+                let mut each = |_: DirEntry<'_>, _: &Attr| {
+                    *count += 1;
+                    begun.elapsed() < Duration::from_secs(20)
+                };
+                volume.directories().readdirplus(*dir, 2, &mut each).unwrap();
+            }
+            let (seconds, reads) = (begun.elapsed().as_secs_f64(), slow.reads());
+            println!(
+                "{} directories of {files}, {micros} us a read: {entries} entries in \
+                 {seconds:.2} s, {:.0} a second, {reads} reads",
+                dirs.len(),
+                entries as f64 / seconds,
+            );
+        }
+    }
+}
+
+/// Names in memory and inode blocks not: reading ahead must not look for missing leaves in all of
+/// the directory again and again.
+#[test]
+#[ignore = "a measurement: run it in release"]
+fn cold_attributes_of_warm_names() {
+    for files in [250_000, 1_000_000] {
+        let slow = Slow::with_volume(2 << 30);
+        let volume = open(&slow);
+        let dirs = dense(&volume, files);
+        volume.close().unwrap();
+        let volume = open(&slow);
+        volume.directories().readdir(dirs[0], 0, &mut |_| true).unwrap();
+        let begun = Instant::now();
+        volume.directories().readdirplus(dirs[0], 0, &mut |_, _| true).unwrap();
+        println!("{files} files: {:.0} ms", begun.elapsed().as_secs_f64() * 1000.0);
+    }
+}

@@ -1,0 +1,539 @@
+//! Harness of the mount's tests: a fresh volume, mounted, for each test.
+//!
+//! The server runs in a process of its own (this test program again, entered at `serve_helper`), so
+//! that a test never waits for itself, whatever it does to the mount, and can kill it. Tests need
+//! root and `/dev/fuse`; without them they are skipped ([`shoal_skip`]).
+//!
+//! Every test runs twice, on the device and through rings: the "test" `everything_through_rings`
+//! runs the program once more with `SHOAL_TEST_RINGS=1`, which can also be set by hand for a single
+//! test. Where the kernel has no FUSE over io_uring it is skipped.
+//!
+//! With `SHOAL_TEST_NATIVE=/some/dir` the POSIX tests run in that directory of the kernel's own
+//! file system instead, which checks their expectations.
+#![allow(dead_code, clippy::unwrap_used, reason = "two programs use parts of it; a test may panic")]
+
+pub mod control;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
+use rustix::io::Errno;
+pub use shoal_skip::{can_mount, skipped};
+use std::ffi::CString;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Two ordinary users of the tests.
+pub const USER: u32 = 61001;
+pub const OTHER: u32 = 61002;
+
+/// Asserts that a call fails with an errno.
+#[macro_export]
+macro_rules! fails {
+    ($errno:ident, $call:expr) => {
+        match $call {
+            Err(errno) => {
+                assert_eq!(errno, rustix::io::Errno::$errno, "{}", stringify!($call));
+            }
+            Ok(_) => panic!("{} succeeded, wanted {}", stringify!($call), stringify!($errno)),
+        }
+    };
+}
+
+/// The kernel's switch for FUSE over io_uring; absent if the kernel does not know it.
+pub const RINGS_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Returns whether this run is the one through rings.
+pub fn on_rings() -> bool {
+    std::env::var_os("SHOAL_TEST_RINGS").is_some()
+}
+
+/// Returns whether mounts can be served through rings here; records a skip if not.
+pub fn rings_possible() -> bool {
+    if !can_mount() {
+        return false;
+    }
+    if !Path::new(RINGS_SWITCH).exists() {
+        skipped("no FUSE over io_uring in this kernel (Linux 6.14 has it)");
+        return false;
+    }
+    let forbidden = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
+    if forbidden.is_ok_and(|value| value.trim() == "2") {
+        skipped("io_uring is forbidden (kernel.io_uring_disabled)");
+        return false;
+    }
+    true
+}
+
+/// Runs all tests of this program through rings.
+pub fn again_through_rings() {
+    let native = std::env::var_os("SHOAL_TEST_NATIVE").is_some();
+    if on_rings() || native || !rings_possible() {
+        return;
+    }
+    let before = std::fs::read_to_string(RINGS_SWITCH).unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--skip", "everything_through_rings", "--skip", "serve_helper"])
+        .env("SHOAL_TEST_RINGS", "1")
+        .status();
+    // The mounts have switched rings on.
+    std::fs::write(RINGS_SWITCH, before.trim()).unwrap();
+    let status = status.unwrap();
+    assert!(status.success(), "through rings: {status}, see above");
+}
+
+/// A volume mounted for one test.
+pub struct TestMount {
+    pub dir: PathBuf,
+    base: PathBuf,
+    options: String,
+    failing: bool,
+    server: Option<Child>,
+    native: bool,
+}
+
+/// Mounts a fresh volume; `None`: cannot be tested here, and the skip is recorded.
+pub fn mount(options: &str) -> Option<TestMount> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    rustix::process::umask(Mode::empty());
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("shoal-fuse-test-{}-{number}", std::process::id());
+    let native = std::env::var_os("SHOAL_TEST_NATIVE");
+    let parent = native.clone().map_or_else(std::env::temp_dir, PathBuf::from);
+    let base = parent.join(name);
+    if !can_mount() {
+        return None;
+    }
+    let dir = base.join("mnt");
+    std::fs::create_dir_all(&dir).unwrap();
+    chmod(&base, 0o755);
+    chmod(&dir, 0o755);
+    let rings = if on_rings() { "on" } else { "off" };
+    let options = format!("io_uring={rings},{options}");
+    let native = native.is_some();
+    let mut mount = TestMount { dir, base, options, failing: false, server: None, native };
+    if !mount.native {
+        mount.start(0);
+    }
+    Some(mount)
+}
+
+/// Mounts for tests of the mount itself, which mean nothing in a native directory.
+pub fn mount_only(options: &str) -> Option<TestMount> {
+    if std::env::var_os("SHOAL_TEST_NATIVE").is_some() {
+        skipped("not for a native directory");
+        return None;
+    }
+    mount(options)
+}
+
+/// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
+pub fn mount_failing(options: &str) -> Option<TestMount> {
+    let mut mount = mount_only(options)?;
+    mount.stop();
+    mount.failing = true;
+    mount.start(0);
+    Some(mount)
+}
+
+/// A file whose flushes fail as soon as another file exists.
+struct Failing {
+    file: shoal::raw::FileDevice,
+    switch: PathBuf,
+}
+
+impl shoal::raw::Device for Failing {
+    fn capacity(&self) -> u64 {
+        self.file.capacity()
+    }
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::raw::Result<()> {
+        self.file.read_at(buf, offset)
+    }
+    fn write_at(&self, buf: &[u8], offset: u64) -> shoal::raw::Result<()> {
+        self.file.write_at(buf, offset)
+    }
+    fn flush(&self) -> shoal::raw::Result<()> {
+        match self.switch.exists() {
+            true => Err(shoal::raw::Error::Code(shoal::raw::Code::Io)),
+            false => self.file.flush(),
+        }
+    }
+    fn discard(&self, offset: u64, len: u64) -> shoal::raw::Result<()> {
+        self.file.discard(offset, len)
+    }
+    fn describe(&self) -> String {
+        "a device of a test".to_owned()
+    }
+}
+
+impl TestMount {
+    /// Makes flushes of the device fail from now on.
+    pub fn fail_flushes(&self) {
+        assert!(self.failing, "mount_failing");
+        std::fs::write(self.switch(), b"").unwrap();
+    }
+
+    /// Repairs the device.
+    pub fn mend(&mut self) {
+        std::fs::remove_file(self.switch()).unwrap();
+        self.failing = false;
+    }
+
+    fn switch(&self) -> PathBuf {
+        self.base.join("flushes-fail")
+    }
+
+    /// Returns the log of the server, if the device may fail.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.base.join("log")).unwrap()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn volume(&self) -> PathBuf {
+        self.base.join("volume")
+    }
+
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    pub fn is_native(&self) -> bool {
+        self.native
+    }
+
+    /// Returns the process id of the server.
+    pub fn server_pid(&self) -> u32 {
+        self.server.as_ref().expect("a server").id()
+    }
+
+    /// Starts a server as user `uid` and waits until it serves.
+    pub fn start(&mut self, uid: u32) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "serve_helper", "--nocapture", "--test-threads=1"])
+            .env("SHOAL_TEST_SERVE_VOLUME", self.volume())
+            .env("SHOAL_TEST_SERVE_DIR", &self.dir)
+            .env("SHOAL_TEST_SERVE_OPTIONS", &self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        if self.failing {
+            command.env("SHOAL_TEST_SERVE_FAILING", self.switch());
+            command.stderr(std::fs::File::create(self.base.join("log")).unwrap());
+        }
+        if uid != 0 {
+            command.uid(uid).gid(uid);
+        }
+        let mut server = command.spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        let ready = lines.any(|line| line.unwrap().contains("SERVING"));
+        // The server's further output is dropped, but must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.server = Some(server);
+        assert!(ready, "the server has not started");
+    }
+
+    /// Unmounts; on return the volume has been closed.
+    pub fn stop(&mut self) {
+        let Some(mut server) = self.server.take() else { return };
+        let asked = Instant::now();
+        let unmounted = loop {
+            match shoal_fuse::unmount_and_wait(&self.dir) {
+                // A thread that has just been joined may still hold a file for a moment.
+                Err(error) if error.code() == shoal::raw::Code::Busy => {
+                    if asked.elapsed() > Duration::from_secs(5) {
+                        break Err(error);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                outcome => break outcome,
+            }
+        };
+        if let Err(error) = &unmounted {
+            eprintln!("unmounting {}: {error}", self.dir.display());
+            let _ = shoal_fuse::unmount_lazy(&self.dir);
+            let _ = server.kill();
+        }
+        let status = server.wait().unwrap();
+        if !std::thread::panicking() {
+            unmounted.unwrap();
+            assert!(status.success(), "the server ended with {status}");
+        }
+    }
+
+    /// Unmounts and mounts again.
+    pub fn remount(&mut self) {
+        if !self.native {
+            self.stop();
+            self.start(0);
+        }
+    }
+
+    /// Unmounts and mounts again with other options.
+    pub fn remount_with(&mut self, options: &str) {
+        let rings = if on_rings() { "on" } else { "off" };
+        self.options = format!("io_uring={rings},{options}");
+        self.remount();
+    }
+
+    /// Kills the server and removes the dead mount.
+    pub fn kill(&mut self) {
+        let mut server = self.server.take().expect("a server");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    /// Waits for a server whose mount has ended by other means.
+    pub fn wait_for_server(&mut self) -> std::process::ExitStatus {
+        self.server.take().expect("a server").wait().unwrap()
+    }
+
+    /// Unmounts as the user who mounted.
+    pub fn stop_as(&mut self, uid: u32) {
+        let mut server = self.server.take().expect("a server");
+        let dir = self.dir.clone();
+        let status = Command::new("fusermount3").arg("-u").arg(&dir).uid(uid).gid(uid).status();
+        assert!(status.unwrap().success());
+        assert!(server.wait().unwrap().success());
+    }
+
+    /// Checks the unmounted volume.
+    fn check(&self) {
+        let options =
+            shoal::raw::OpenOptions { read_only: true, ..shoal::raw::OpenOptions::default() };
+        let volume = shoal::raw::Volume::open(&self.volume(), &options).unwrap();
+        let report = volume.check(&mut |_, _| {}).unwrap();
+        assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    }
+}
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        self.stop();
+        // A test that failed between killing a server and starting the next.
+        let _ = shoal_fuse::unmount_lazy(&self.dir);
+        if !self.native && !std::thread::panicking() && self.volume().exists() {
+            self.check();
+        }
+        let _ = std::fs::remove_dir_all(&self.base);
+    }
+}
+
+/// Serves the volume that the environment names, if it names one.
+pub fn serve() {
+    let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
+    let level = std::env::var("SHOAL_TEST_LOG").unwrap_or_else(|_| "warn".to_owned());
+    tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).init();
+    let dir = std::env::var_os("SHOAL_TEST_SERVE_DIR").unwrap();
+    let options = std::env::var("SHOAL_TEST_SERVE_OPTIONS").unwrap();
+    let options = shoal_fuse::MountOptions::parse(&options).unwrap();
+    if !path.exists() {
+        let uid = rustix::process::getuid().as_raw();
+        let wish = shoal::raw::MkfsOptions {
+            size: 256 << 20,
+            root_uid: uid,
+            root_gid: uid,
+            ..shoal::raw::MkfsOptions::default()
+        };
+        shoal::raw::mkfs(&path, &wish).unwrap();
+    }
+    let failing = std::env::var_os("SHOAL_TEST_SERVE_FAILING").map(PathBuf::from);
+    let volume = match &failing {
+        None => shoal::raw::Volume::open(&path, &options.open_options()),
+        Some(switch) => {
+            let file =
+                shoal::raw::FileDevice::open(&path, shoal::raw::OpenMode::ReadWrite).unwrap();
+            let device = Arc::new(Failing { file, switch: switch.clone() });
+            shoal::raw::Volume::open_on(device, &options.open_options())
+        }
+    };
+    let volume = Arc::new(volume.unwrap());
+    let name = path.display().to_string();
+    let mount = shoal_fuse::Mount::new(volume.clone(), Path::new(&dir), &name, &options).unwrap();
+    println!("SERVING");
+    mount.wait();
+    let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
+    let closed = volume.close();
+    let failed = failing.is_some_and(|switch| switch.exists());
+    assert_eq!(closed.is_err(), failed, "{closed:?}");
+}
+
+/// Runs `call` on a thread of its own as another user, with a working directory and umask of its
+/// own. Credentials belong to threads in Linux; only the C library hides it.
+pub fn as_user<T: Send>(uid: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
+    let outcome = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: plain system calls on valid arguments; they change this thread only.
+            let results = unsafe {
+                [
+                    libc::syscall(libc::SYS_unshare, libc::CLONE_FS),
+                    libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()),
+                    libc::syscall(libc::SYS_setresgid, uid, uid, uid),
+                    libc::syscall(libc::SYS_setresuid, uid, uid, uid),
+                ]
+            };
+            assert_eq!(results, [0; 4]);
+            call()
+        });
+        thread.join()
+    });
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Runs `call` with a umask.
+pub fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
+    as_user(0, &[], || {
+        rustix::process::umask(Mode::from_raw_mode(umask));
+        call()
+    })
+}
+
+pub type Res<T> = Result<T, Errno>;
+
+pub fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
+    // A server started by another test must not inherit it, or this mount stays busy.
+    rustix::fs::open(path.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a directory.
+pub fn dir(path: impl AsRef<Path>) -> OwnedFd {
+    open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
+}
+
+pub fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
+    let flags = flags | OFlags::CREATE | OFlags::CLOEXEC;
+    rustix::fs::open(path.as_ref(), flags, Mode::from_raw_mode(mode))
+}
+
+/// Makes an empty file.
+pub fn touch(path: impl AsRef<Path>) {
+    drop(create(path, OFlags::WRONLY, 0o644).unwrap());
+}
+
+pub fn mkdir(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+    rustix::fs::mkdir(path.as_ref(), Mode::from_raw_mode(mode))
+}
+
+pub fn rmdir(path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::rmdir(path.as_ref())
+}
+
+pub fn unlink(path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::unlink(path.as_ref())
+}
+
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::rename(from.as_ref(), to.as_ref())
+}
+
+pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::link(from.as_ref(), to.as_ref())
+}
+
+pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Res<()> {
+    rustix::fs::symlink(target.as_ref(), path.as_ref())
+}
+
+pub fn stat(path: impl AsRef<Path>) -> Res<Stat> {
+    rustix::fs::stat(path.as_ref())
+}
+
+pub fn lstat(path: impl AsRef<Path>) -> Res<Stat> {
+    rustix::fs::lstat(path.as_ref())
+}
+
+pub fn try_chmod(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+    rustix::fs::chmod(path.as_ref(), Mode::from_raw_mode(mode))
+}
+
+pub fn chmod(path: impl AsRef<Path>, mode: u32) {
+    try_chmod(path, mode).unwrap();
+}
+
+pub fn try_chown(path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Res<()> {
+    let uid = uid.map(rustix::fs::Uid::from_raw);
+    let gid = gid.map(rustix::fs::Gid::from_raw);
+    rustix::fs::chownat(CWD, path.as_ref(), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+pub fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) {
+    try_chown(path, Some(uid), Some(gid)).unwrap();
+}
+
+/// Returns the permission bits, with set-id and sticky.
+pub fn mode(path: impl AsRef<Path>) -> u32 {
+    lstat(path).unwrap().st_mode & 0o7777
+}
+
+/// `truncate` by path.
+pub fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = CString::new(path.as_ref().as_os_str().as_bytes()).unwrap();
+    // SAFETY: a valid string and a number.
+    match unsafe { libc::truncate(path.as_ptr(), size) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
+    }
+}
+
+/// Returns the sorted names in a directory.
+pub fn list(path: impl AsRef<Path>) -> Vec<String> {
+    let entries = std::fs::read_dir(path).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Copies a program that is to be run from `to`. By another process: with a descriptor to write in
+/// this one, a child that another test forks meanwhile has it too until its exec, and to run the
+/// program then fails with ETXTBSY.
+pub fn copy_program(from: &str, to: impl AsRef<Path>) {
+    let done = std::process::Command::new("cp").arg(from).arg(to.as_ref()).status().unwrap();
+    assert!(done.success(), "{from} to {:?}: {done}", to.as_ref());
+}
+
+/// Makes the kernel drop every unused inode from its cache.
+pub fn drop_caches() {
+    std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// Returns a file's contents at a range of offsets.
+pub fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
+    let mut data = vec![0; len];
+    let mut got = 0;
+    while got < len {
+        let n = rustix::io::pread(fd, &mut data[got..], offset + got as u64).unwrap();
+        if n == 0 {
+            break;
+        }
+        got += n;
+    }
+    data.truncate(got);
+    data
+}
+
+pub fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
+    let mut sent = 0;
+    while sent < data.len() {
+        sent += rustix::io::pwrite(fd, &data[sent..], offset + sent as u64).unwrap();
+    }
+}
+
+/// Returns bytes that differ from place to place.
+pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| step()).collect()
+}

@@ -1,0 +1,8 @@
+//! Tests of the library: one program, a module for each subject.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bulk;
+mod library;
+mod tokens;
+mod tokens_speed;
+mod walk_cold;

@@ -1,0 +1,37 @@
+//! Mounts of these tests, served by the test program itself, started again: this crate knows the
+//! library of mounts, not the command.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+const VOLUME: &str = "SHOAL_SIM_SERVE_VOLUME";
+const DIRECTORY: &str = "SHOAL_SIM_SERVE_DIRECTORY";
+
+/// The command that serves a volume; this program has a test `serve_helper` that calls [`serve`].
+pub fn server(volume: &Path, directory: &Path) -> Command {
+    let mut command = again("serve_helper");
+    command.env(VOLUME, volume).env(DIRECTORY, directory);
+    command
+}
+
+/// This program again, entered at a test.
+pub fn again(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("own name"));
+    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// The server's side: serves what the environment says, if it says something.
+pub fn serve() {
+    let Some(path) = std::env::var_os(VOLUME).map(PathBuf::from) else { return };
+    let directory = std::env::var_os(DIRECTORY).expect("a directory");
+    let options = shoal_fuse::MountOptions::default();
+    let volume = Arc::new(shoal::raw::Volume::open(&path, &options.open_options()).expect("open"));
+    let directory = Path::new(&directory);
+    let mount = shoal_fuse::Mount::new(volume.clone(), directory, "sim", &options).expect("mount");
+    println!("ready");
+    mount.wait();
+    let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
+    volume.close().expect("close");
+}

@@ -1,0 +1,47 @@
+//! Operations of several processes on the same names of a mount can be put in an order, the
+//! kernel's caches of names and attributes included.
+
+use crate::common;
+
+use shoal::raw::{MkfsOptions, OpenOptions, Volume, mkfs};
+use shoal_sim::deadline::{from_environment, within};
+use shoal_sim::linear::crew::{Crew, act, asked};
+use shoal_sim::mounted::Server;
+use std::path::Path;
+
+/// Entry of the processes.
+#[test]
+fn act_helper() {
+    if asked() {
+        act().expect("act");
+    }
+}
+
+#[test]
+fn processes_on_a_mount() {
+    if asked() || !shoal_skip::can_mount() {
+        return;
+    }
+    let base = Path::new(env!("CARGO_TARGET_TMPDIR")).join("linear-mount");
+    let (volume, directory) = (base.join("volume"), base.join("mnt"));
+    let _ = std::fs::remove_dir_all(&base);
+    std::fs::create_dir_all(&directory).expect("directory");
+    mkfs(&volume, &MkfsOptions { size: 256 << 20, ..MkfsOptions::default() }).expect("mkfs");
+    let server = Server::start(common::server(&volume, &directory), &directory).expect("start");
+    let first = from_environment("SHOAL_LINEAR_SEED", 0);
+    let seeds = from_environment("SHOAL_LINEAR_SEEDS", 300);
+    let on = directory.clone();
+    let tally = within(600, "histories", move || {
+        let mut crew = Crew::start(&on, &|| common::again("linear_mount::act_helper"))?;
+        crew.run(first..first + seeds)
+    });
+    let tally = tally.unwrap_or_else(|wrong| panic!("{wrong}"));
+    server.stop().expect("stop");
+    assert_eq!(tally.histories, seeds);
+    assert!(tally.overlapping > 0, "the processes never met");
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let volume = Volume::open(&volume, &options).expect("open");
+    let report = volume.check(&mut |_, _| {}).expect("check");
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    std::fs::remove_dir_all(&base).expect("clean up");
+}
