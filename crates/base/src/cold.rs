@@ -160,11 +160,11 @@ mod state {
     }
 
     #[inline]
-    pub fn get() -> Reads {
+    pub(super) fn get() -> Reads {
         READS.get()
     }
     #[inline]
-    pub fn set(new: Reads) {
+    pub(super) fn set(new: Reads) {
         READS.set(new);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// The layout that the command line asks for.
-    pub fn new(args: &Args) -> Layout {
+    pub(crate) fn new(args: &Args) -> Layout {
         let needed = args.files.div_ceil(args.per_dir);
         Layout {
             files: args.files,
@@ -40,19 +40,19 @@ impl Layout {
 
     /// The thread under whose top directory the files of a thread are.
     #[inline]
-    pub fn owner(&self, thread: usize) -> usize {
+    pub(crate) fn owner(&self, thread: usize) -> usize {
         if self.shared { 0 } else { thread }
     }
 
     /// The subdirectory of file `index`.
     #[inline]
-    pub fn dir_of(&self, index: u64) -> u64 {
+    pub(crate) fn dir_of(&self, index: u64) -> u64 {
         index / self.per_dir % self.dirs
     }
 
     /// The `n`-th file to visit when scattered: a walk by a stride that shares no factor with the
     /// number of files meets each exactly once.
-    pub fn stride(&self) -> u64 {
+    pub(crate) fn stride(&self) -> u64 {
         let mut stride = (self.files as f64 * 0.618) as u64 | 1;
         while gcd(stride, self.files) != 1 {
             stride += 2;
@@ -102,7 +102,7 @@ pub(crate) struct Name([u8; NAME_LEN + 1]);
 impl Name {
     /// The name of file `index` of a thread.
     #[inline]
-    pub fn new(thread: usize, index: u64, generation: u32) -> Name {
+    pub(crate) fn new(thread: usize, index: u64, generation: u32) -> Name {
         const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
         let mut name = Name([b'~'; NAME_LEN + 1]);
         let out = &mut name.0;
@@ -125,7 +125,7 @@ impl Name {
 
     /// As system calls take it.
     #[inline]
-    pub fn as_cstr(&self) -> &CStr {
+    pub(crate) fn as_cstr(&self) -> &CStr {
         CStr::from_bytes_with_nul(&self.0).expect("one NUL, at the end")
     }
 }
@@ -141,13 +141,13 @@ pub(crate) struct FilePath {
 
 impl FilePath {
     /// For the files of `thread`.
-    pub fn new(thread: usize) -> FilePath {
+    pub(crate) fn new(thread: usize) -> FilePath {
         FilePath { thread, dir: None, prefix: 0, bytes: Vec::with_capacity(128) }
     }
 
     /// The path of file `index`.
     #[inline]
-    pub fn of(&mut self, layout: &Layout, index: u64, generation: u32) -> Result<&CStr> {
+    pub(crate) fn of(&mut self, layout: &Layout, index: u64, generation: u32) -> Result<&CStr> {
         let dir = layout.dir_of(index);
         if self.dir != Some(dir) {
             self.bytes.clear();

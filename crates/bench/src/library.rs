@@ -42,17 +42,21 @@ fn failed(what: &str, path: &Path, error: impl std::fmt::Display) -> BenchError 
 
 impl VolumeTarget {
     /// Makes the volume, unless it is to be reused, and opens it.
-    pub fn prepare(args: &Args, path: &Path) -> Result<VolumeTarget> {
+    pub(crate) fn prepare(args: &Args, path: &Path) -> Result<VolumeTarget> {
         Self::prepare_with(args, path, &open_options(args))
     }
 
     /// The same with other choices for opening.
-    pub fn prepare_with(args: &Args, path: &Path, options: &OpenOptions) -> Result<VolumeTarget> {
+    pub(crate) fn prepare_with(
+        args: &Args,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<VolumeTarget> {
         Self::prepare_as(args, path, options, true)
     }
 
     /// The same, with parent pointers or without.
-    pub fn prepare_as(
+    pub(crate) fn prepare_as(
         args: &Args,
         path: &Path,
         options: &OpenOptions,
@@ -84,23 +88,23 @@ impl VolumeTarget {
     }
 
     /// The volume.
-    pub fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Volume {
         &self.volume
     }
 
     /// The volume, for a thread.
-    pub fn shared(&self) -> Arc<Volume> {
+    pub(crate) fn shared(&self) -> Arc<Volume> {
         self.volume.clone()
     }
 
     /// One of the volume's counters.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let info = self.volume.info();
         info.counters.iter().find(|(n, _)| *n == name).map_or(0, |(_, value)| *value)
     }
 
     /// Closes the volume and opens it again with these choices; `crash`: without closing it first.
-    pub fn reopen(self, crash: bool, options: &OpenOptions) -> Result<VolumeTarget> {
+    pub(crate) fn reopen(self, crash: bool, options: &OpenOptions) -> Result<VolumeTarget> {
         let VolumeTarget { volume, reused, scratch } = self;
         if crash {
             drop(volume);
@@ -113,7 +117,7 @@ impl VolumeTarget {
     }
 
     /// Closes the volume and removes its file, unless it shall stay.
-    pub fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         close(self.volume, &self.scratch.path)
     }
 }
@@ -175,11 +179,11 @@ fn refused(what: &str, name: &CStr, error: shoal::raw::Error) -> BenchError {
 
 impl VolumeDriver {
     /// The volume, for calls that only the library has.
-    pub fn volume(&self) -> &Volume {
+    pub(crate) fn volume(&self) -> &Volume {
         &self.volume
     }
     /// On whose behalf.
-    pub fn who(&self) -> &Caller {
+    pub(crate) fn who(&self) -> &Caller {
         &self.who
     }
 

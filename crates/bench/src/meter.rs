@@ -25,13 +25,13 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Times every `sample`-th operation.
-    pub fn new(sample: u32) -> Meter {
+    pub(crate) fn new(sample: u32) -> Meter {
         Meter { sample, until_sample: sample, ops: 0, latency: histogram(), marks: Vec::new() }
     }
 
     /// Does one operation.
     #[inline]
-    pub fn op<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
+    pub(crate) fn op<R>(&mut self, work: impl FnOnce() -> Result<R>) -> Result<R> {
         self.until_sample -= 1;
         let result = if self.until_sample == 0 { self.timed(work) } else { work() };
         self.count(1);
@@ -39,7 +39,7 @@ impl Meter {
     }
 
     /// Does something that counts as as many operations as it returns; its time is shared by them.
-    pub fn bulk(&mut self, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
+    pub(crate) fn bulk(&mut self, work: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let start = Instant::now();
         let ops = work()?;
         if let Some(each) = nanos(start.elapsed()).checked_div(ops) {
@@ -95,13 +95,18 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// Nothing yet.
-    pub fn empty() -> Measured {
+    pub(crate) fn empty() -> Measured {
         let latency = histogram();
         Measured { ops: 0, seconds: 0.0, cpu_seconds: 0.0, latency, marks: Vec::new() }
     }
 
     /// The sum of the threads' meters for a phase that ran from `start` to `end`.
-    pub fn of_phase(meters: &[Meter], start: Instant, end: Instant, cpu_seconds: f64) -> Measured {
+    pub(crate) fn of_phase(
+        meters: &[Meter],
+        start: Instant,
+        end: Instant,
+        cpu_seconds: f64,
+    ) -> Measured {
         let mut sum = Measured::empty();
         sum.seconds = (end - start).as_secs_f64();
         sum.cpu_seconds = cpu_seconds;
@@ -116,7 +121,7 @@ impl Measured {
     }
 
     /// Adds a later phase.
-    pub fn add(&mut self, later: &Measured) {
+    pub(crate) fn add(&mut self, later: &Measured) {
         let _ = self.latency.add(&later.latency);
         self.marks.extend(later.marks.iter().map(|mark| mark + self.seconds));
         self.ops += later.ops;
@@ -125,12 +130,12 @@ impl Measured {
     }
 
     /// Operations a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         if self.seconds > 0.0 { self.ops as f64 / self.seconds } else { 0.0 }
     }
 
     /// Operations a second of each successive million, for two million or more.
-    pub fn rate_per_million(&self) -> Vec<u64> {
+    pub(crate) fn rate_per_million(&self) -> Vec<u64> {
         let per_span = MILLION as f64 / MARK_EVERY as f64;
         let spans = (self.ops / MILLION) as usize;
         // What is left after each thread's last mark is not in the marks: the last span ends early.

@@ -29,7 +29,7 @@ pub(crate) struct Results {
 
 impl Results {
     /// Only what was measured.
-    pub fn new(measured: Measured) -> Results {
+    pub(crate) fn new(measured: Measured) -> Results {
         Results {
             measured,
             settle_seconds: 0.0,
@@ -43,7 +43,7 @@ impl Results {
     }
 
     /// Adds a later round.
-    pub fn add(&mut self, later: &Results) {
+    pub(crate) fn add(&mut self, later: &Results) {
         fn sum<N: std::ops::Add<Output = N>>(a: Option<N>, b: Option<N>) -> Option<N> {
             match (a, b) {
                 (Some(a), Some(b)) => Some(a + b),
@@ -148,12 +148,12 @@ pub(crate) struct Report<'a> {
 
 impl<'a> Report<'a> {
     /// Prints to `out` in the form that the arguments ask for.
-    pub fn new(args: &'a Args, out: &'a mut dyn Write) -> Report<'a> {
+    pub(crate) fn new(args: &'a Args, out: &'a mut dyn Write) -> Report<'a> {
         Report { args, out }
     }
 
     /// One round of several.
-    pub fn round(&mut self, round: u32, results: &Results) -> Result<()> {
+    pub(crate) fn round(&mut self, round: u32, results: &Results) -> Result<()> {
         if self.args.json {
             return self.json(Some(round), results);
         }
@@ -162,7 +162,7 @@ impl<'a> Report<'a> {
     }
 
     /// The whole.
-    pub fn whole(&mut self, results: &Results) -> Result<()> {
+    pub(crate) fn whole(&mut self, results: &Results) -> Result<()> {
         match self.args.json {
             true => self.json(None, results),
             false => self.print(&table(self.args, results)),
@@ -201,7 +201,7 @@ impl<'a> Report<'a> {
     }
 
     /// Prints lines of JSON, or the table that they make.
-    pub fn lines<L: Serialize>(
+    pub(crate) fn lines<L: Serialize>(
         &mut self,
         lines: &[L],
         table: impl FnOnce(&[L]) -> String,
@@ -213,7 +213,7 @@ impl<'a> Report<'a> {
     }
 
     /// Prints a line for people.
-    pub fn note(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn note(&mut self, line: &str) -> Result<()> {
         match self.args.json {
             true => Ok(()),
             false => self.print(&format!("{line}\n")),
@@ -221,7 +221,7 @@ impl<'a> Report<'a> {
     }
 
     /// Prints text as it stands.
-    pub fn print(&mut self, text: &str) -> Result<()> {
+    pub(crate) fn print(&mut self, text: &str) -> Result<()> {
         let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
         match written {
             // Whoever reads has seen enough: `shoal bench … | head`.

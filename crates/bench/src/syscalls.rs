@@ -47,7 +47,7 @@ impl Drop for Scratch {
 
 impl DirectoryTarget {
     /// Makes the subdirectory.
-    pub fn prepare(args: &Args, path: &Path) -> Result<DirectoryTarget> {
+    pub(crate) fn prepare(args: &Args, path: &Path) -> Result<DirectoryTarget> {
         let path = path.join(format!("shoal-bench.{}", std::process::id()));
         std::fs::create_dir(&path)
             .map_err(|e| BenchError::failed("making directory", path.display(), e))?;
@@ -59,19 +59,19 @@ impl DirectoryTarget {
     }
 
     /// The subdirectory.
-    pub fn base(&self) -> Arc<OwnedFd> {
+    pub(crate) fn base(&self) -> Arc<OwnedFd> {
         self.base.clone()
     }
 
     /// Removes a directory with all that is in it.
-    pub fn remove_all(&self, path: &CStr) -> Result<()> {
+    pub(crate) fn remove_all(&self, path: &CStr) -> Result<()> {
         let path = self.scratch.path.join(path.to_string_lossy().as_ref());
         std::fs::remove_dir_all(&path)
             .map_err(|e| BenchError::failed("removing", path.display(), e))
     }
 
     /// Removes what was made, unless it shall stay.
-    pub fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.scratch.remove()
     }
 }

@@ -385,7 +385,7 @@ fn join(dir: &CStr, name: &CStr) -> Result<CString> {
 
 impl Results {
     /// Takes over what grew between two looks at a volume.
-    pub fn grow(&mut self, before: Option<Usage>, after: Option<Usage>) {
+    pub(crate) fn grow(&mut self, before: Option<Usage>, after: Option<Usage>) {
         if let (Some(before), Some(after)) = (before, after) {
             self.volume_bytes = Some(after.volume_bytes as i64 - before.volume_bytes as i64);
             self.journal_bytes = Some(after.journal_bytes - before.journal_bytes);

@@ -41,13 +41,13 @@ struct Misses {
 
 impl Ahead {
     /// Begins with credit for so many bytes: as many as the memory for pieces has place for.
-    pub fn new(bytes: u64) -> Ahead {
+    pub(crate) fn new(bytes: u64) -> Ahead {
         let credit = bytes as i64;
         Ahead(Mutex::new(Misses { count: 0, regions: HashMap::new(), credit, credit_max: credit }))
     }
 
     /// Notes a miss of so many bytes. Returns what to fetch besides them.
-    pub fn miss(&self, addr: u64, bytes: u32) -> Option<Range<u64>> {
+    pub(crate) fn miss(&self, addr: u64, bytes: u32) -> Option<Range<u64>> {
         let mut misses = self.0.lock();
         misses.earn(u64::from(bytes) / MISSED);
         misses.count += 1;
@@ -66,12 +66,12 @@ impl Ahead {
     }
 
     /// Notes bytes that are fetched ahead.
-    pub fn fetched(&self, bytes: u64) {
+    pub(crate) fn fetched(&self, bytes: u64) {
         self.0.lock().credit -= bytes as i64;
     }
 
     /// Notes the first use of bytes that were fetched ahead.
-    pub fn used(&self, bytes: u64) {
+    pub(crate) fn used(&self, bytes: u64) {
         self.0.lock().earn(bytes * REFUND);
     }
 }

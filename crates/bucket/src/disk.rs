@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The smallest limit: a few objects.
-pub const CACHE_MIN: u64 = 64 << 20;
+pub(crate) const CACHE_MIN: u64 = 64 << 20;
 /// Bytes on their way to the disk above which what was fetched is not kept.
 const WRITING_MAX: u64 = 64 << 20;
 /// A use of a file is noted in it after so long.
@@ -90,7 +90,7 @@ impl Root {
     /// # Errors
     /// Access: it belongs to another user, or others may write in it. Invalid: the limit is too
     /// small. Those of the system.
-    pub fn open(options: &DiskCache) -> Result<Root> {
+    pub(crate) fn open(options: &DiskCache) -> Result<Root> {
         let path = &options.directory;
         let failed = |code: Code, why: &str| {
             let path = path.display();
@@ -123,7 +123,7 @@ impl Root {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn of_volume(self, volume: u64) -> Result<Disk> {
+    pub(crate) fn of_volume(self, volume: u64) -> Result<Disk> {
         let name = format!("{volume:016x}");
         let folder = self.folder(&name).map_err(|error| {
             let path = self.options.directory.join(&name);
@@ -167,7 +167,7 @@ fn file_name(name: Name) -> String {
 impl Disk {
     /// Returns stored bytes of an object for each of these offsets and lengths, as far as the file
     /// has so many. They are not verified. Blocks.
-    pub fn read(&self, name: Name, ranges: &[(u32, u32)]) -> Vec<Option<Bytes>> {
+    pub(crate) fn read(&self, name: Name, ranges: &[(u32, u32)]) -> Vec<Option<Bytes>> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = self.folder.read().clone();
         let opened = fs::openat(folder, file_name(name), flags, Mode::empty());
@@ -189,20 +189,20 @@ impl Disk {
     }
 
     /// Counts pieces that were found.
-    pub fn hit(&self, pieces: usize, bytes: u64) {
+    pub(crate) fn hit(&self, pieces: usize, bytes: u64) {
         self.hits.fetch_add(pieces as u64, Ordering::Relaxed);
         self.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns the number of pieces that were found, their bytes as stored, and the bytes on the
     /// disk.
-    pub fn counted(&self) -> [u64; 3] {
+    pub(crate) fn counted(&self) -> [u64; 3] {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         [of(&self.hits), of(&self.hit_bytes), of(&self.used) + of(&self.written)]
     }
 
     /// Announces bytes to be written; `false`: the disk is behind, and they are not to be.
-    pub fn will_write(&self, bytes: u64) -> bool {
+    pub(crate) fn will_write(&self, bytes: u64) -> bool {
         if self.paused.lock().is_some_and(|until| Instant::now() < until) {
             return false;
         }
@@ -215,7 +215,7 @@ impl Disk {
     }
 
     /// Writes announced bytes of an object to their place in its file. Blocks.
-    pub fn write(&self, name: Name, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, name: Name, offset: u64, bytes: &[u8]) {
         let mut opened = self.make(name);
         if matches!(opened, Err(Errno::NOENT))
             && let Ok(folder) = self.root.folder(&self.name)
@@ -246,7 +246,7 @@ impl Disk {
     }
 
     /// Removes the file of an object that was deleted.
-    pub fn remove(&self, name: Name) {
+    pub(crate) fn remove(&self, name: Name) {
         self.noted.lock().remove(&name);
         // It may not be there; else it is the file that was used longest ago, before long.
         let folder = self.folder.read().clone();

@@ -75,7 +75,7 @@ pub(crate) struct Request {
 
 impl Frames {
     /// Makes a cache of so many bytes in memory.
-    pub fn new(bytes: u64, disk: Option<Disk>) -> Frames {
+    pub(crate) fn new(bytes: u64, disk: Option<Disk>) -> Frames {
         let pieces = (bytes / u64::from(shoal_format::bucket::FRAME)).max(64) as usize;
         let mut options = OptionsBuilder::new();
         options.estimated_items_capacity(pieces).weight_capacity(bytes).hot_allocation(HOT);
@@ -87,24 +87,24 @@ impl Frames {
     }
 
     /// The cache on disk.
-    pub fn disk(&self) -> Option<&Disk> {
+    pub(crate) fn disk(&self) -> Option<&Disk> {
         self.disk.as_deref()
     }
 
     /// Adds a decoded piece.
-    pub fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
+    pub(crate) fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
         self.cache.insert((name, offset), Held { bytes, unused: None });
     }
 
     /// Adds a piece of an object that was read for another reason: it is likely to be wanted.
-    pub fn keep(&self, place: &Place, raw: &Bytes) {
+    pub(crate) fn keep(&self, place: &Place, raw: &Bytes) {
         if let Ok(bytes) = decode(place, raw, 0, "") {
             self.insert(place.name, place.offset, bytes);
         }
     }
 
     /// Returns a piece if it is in memory.
-    pub fn get(&self, place: &Place) -> Option<Bytes> {
+    pub(crate) fn get(&self, place: &Place) -> Option<Bytes> {
         let Held { bytes, unused } = self.cache.get(&(place.name, place.offset))?;
         if unused.is_some_and(|unused| unused.swap(false, Ordering::Relaxed)) {
             self.ahead.used(bytes.len() as u64);
@@ -113,17 +113,17 @@ impl Frames {
     }
 
     /// Returns whether a piece is in memory. Does not use it.
-    pub fn has(&self, place: &Place) -> bool {
+    pub(crate) fn has(&self, place: &Place) -> bool {
         self.cache.peek(&(place.name, place.offset)).is_some()
     }
 
     /// Notes that a part of a piece was not in memory. Returns what to fetch besides it.
-    pub fn miss(&self, part: &Part) -> Option<Range<u64>> {
+    pub(crate) fn miss(&self, part: &Part) -> Option<Range<u64>> {
         self.ahead.miss(part.addr, part.place.decoded)
     }
 
     /// Registers the wish for pieces that are not in memory. `is_ahead`: it is a guess.
-    pub fn want(&self, places: &mut Vec<Place>, is_ahead: bool) -> Wanted {
+    pub(crate) fn want(&self, places: &mut Vec<Place>, is_ahead: bool) -> Wanted {
         places.sort_unstable_by_key(|place| (place.name, place.offset));
         places.dedup_by_key(|place| (place.name, place.offset));
         let mut wanted = Wanted::default();
@@ -149,7 +149,7 @@ impl Frames {
     }
 
     /// Fetches pieces, and hands them to everybody who waits for them.
-    pub async fn fetch(&self, store: &Store, request: Request) {
+    pub(crate) async fn fetch(&self, store: &Store, request: Request) {
         for request in self.read_disk(request).await {
             self.request(store, request).await;
         }
@@ -220,7 +220,7 @@ impl Frames {
     }
 
     /// Starts to write bytes of an object to the disk.
-    pub fn write_disk(&self, name: Name, offset: u64, raw: Bytes) {
+    pub(crate) fn write_disk(&self, name: Name, offset: u64, raw: Bytes) {
         let Some(disk) = self.disk.clone() else { return };
         if disk.will_write(raw.len() as u64) {
             drop(spawn_blocking(move || disk.write(name, offset, &raw)));
@@ -228,7 +228,7 @@ impl Frames {
     }
 
     /// Removes an object that was deleted from the disk.
-    pub fn forget_disk(&self, name: Name) {
+    pub(crate) fn forget_disk(&self, name: Name) {
         if let Some(disk) = &self.disk {
             disk.remove(name);
         }
@@ -262,7 +262,7 @@ impl Request {
 
 impl Wanted {
     /// Waits for the pieces.
-    pub async fn arrive(self) -> Result<HashMap<(Name, u32), Bytes>> {
+    pub(crate) async fn arrive(self) -> Result<HashMap<(Name, u32), Bytes>> {
         let mut arrived = HashMap::new();
         for (place, mut flight) in self.waits {
             let found = flight.wait_for(Option::is_some).await;

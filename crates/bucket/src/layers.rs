@@ -69,37 +69,37 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// Notes that the log object of this slot makes the changes from now on.
-    pub fn begin(&mut self, slot: u64) {
+    pub(crate) fn begin(&mut self, slot: u64) {
         self.slot = slot;
     }
 
     /// Slot of the log object that is being applied, or will be next.
-    pub fn slot(&self) -> u64 {
+    pub(crate) fn slot(&self) -> u64 {
         self.slot
     }
 
     /// Notes that what a range holds has changed.
-    pub fn changed(&mut self, range: Range<u64>) {
+    pub(crate) fn changed(&mut self, range: Range<u64>) {
         for frame in range.start / u64::from(FRAME)..range.end.div_ceil(u64::from(FRAME)) {
             self.frames.insert(frame, self.slot);
         }
     }
 
     /// Notes that there is a new object.
-    pub fn came(&mut self, name: Name) {
+    pub(crate) fn came(&mut self, name: Name) {
         let new = Change { came: self.slot, last: self.slot, is_gone: false };
         self.objects.insert(name, new);
     }
 
     /// Notes that an object grew or went.
-    pub fn changed_object(&mut self, name: Name, is_gone: bool) {
+    pub(crate) fn changed_object(&mut self, name: Name, is_gone: bool) {
         let old = Change { came: 0, last: 0, is_gone };
         let change = self.objects.entry(name).or_insert(old);
         (change.last, change.is_gone) = (self.slot, is_gone);
     }
 
     /// Returns what has changed since a layer, as ranges of addresses.
-    pub fn ranges(&self, since: &Layer) -> Vec<Range<u64>> {
+    pub(crate) fn ranges(&self, since: &Layer) -> Vec<Range<u64>> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for frame in self.frames(since) {
             match ranges.last_mut() {
@@ -120,7 +120,7 @@ impl Layers {
 
     /// Returns the objects whose entries differ from those in a layer and before. An object that
     /// came and went since then has none.
-    pub fn objects(&self, since: &Layer) -> impl Iterator<Item = Name> {
+    pub(crate) fn objects(&self, since: &Layer) -> impl Iterator<Item = Name> {
         let from = since.log_next;
         let differs =
             move |change: &Change| change.last >= from && !(change.is_gone && change.came >= from);
@@ -129,7 +129,11 @@ impl Layers {
 
     /// Returns the layer that is to be the base of the next manifest: the newest one that is large
     /// enough. `None`: it needs none. `count` counts the extents in a range.
-    pub fn base(&self, rule: Layering, count: impl Fn(Range<u64>) -> usize) -> Option<Layer> {
+    pub(crate) fn base(
+        &self,
+        rule: Layering,
+        count: impl Fn(Range<u64>) -> usize,
+    ) -> Option<Layer> {
         let candidates = &self.layers[..self.layers.len().min(LAYERS_MAX - 1)];
         let is_large_enough = |layer: &&Layer| {
             let mut room =
@@ -148,7 +152,7 @@ impl Layers {
 
     /// Notes a manifest that is durable. Returns those that are no layers any more, or `None` if
     /// its base is none.
-    pub fn push(&mut self, header: &ManifestHeader) -> Option<Vec<u64>> {
+    pub(crate) fn push(&mut self, header: &ManifestHeader) -> Option<Vec<u64>> {
         let ManifestHeader { sequence, base, log_next, .. } = *header;
         let kept = match header.kind {
             ManifestKind::Changes => {
@@ -167,12 +171,12 @@ impl Layers {
     }
 
     /// Returns whether a manifest is one of them.
-    pub fn contains(&self, sequence: u64) -> bool {
+    pub(crate) fn contains(&self, sequence: u64) -> bool {
         self.layers.iter().any(|layer| layer.sequence == sequence)
     }
 
     /// Number of the newest one; 0: there is none.
-    pub fn newest(&self) -> u64 {
+    pub(crate) fn newest(&self) -> u64 {
         self.layers.last().map_or(0, |layer| layer.sequence)
     }
 }

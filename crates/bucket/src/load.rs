@@ -238,14 +238,14 @@ fn lease_of(header: &ObjectHeader) -> Duration {
 impl State {
     /// Returns the state for a volume of another size that overwrites this one. Its first flush
     /// discards what is left.
-    pub fn resized(mut self, capacity: u64) -> State {
+    pub(crate) fn resized(mut self, capacity: u64) -> State {
         self.map.remove(capacity..u64::MAX);
         State { capacity, bound: self.bound.max(capacity), ..self }
     }
 
     /// Learns of the next manifest. Returns `false` if the state has to be read anew.
     #[must_use]
-    pub fn learn(&mut self, header: &ManifestHeader) -> bool {
+    pub(crate) fn learn(&mut self, header: &ManifestHeader) -> bool {
         match header.kind {
             // A new owner, perhaps with another size.
             ManifestKind::Claim => return false,
@@ -264,7 +264,7 @@ impl State {
     }
 
     /// Applies the object in the next slot. Returns its pieces.
-    pub fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
+    pub(crate) fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
         let text = log_name(self.slot);
         self.map.layers.begin(self.slot);
         let (header, pieces) = unpack(raw, &text, self.volume)?;

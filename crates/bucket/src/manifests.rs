@@ -43,7 +43,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Copies the map. The lock of the log keeps it as it is.
-    pub fn take(shared: &Shared, log: &mut Log) -> Snapshot {
+    pub(crate) fn take(shared: &Shared, log: &mut Log) -> Snapshot {
         (log.objects, log.bytes) = (0, 0);
         let contents = shared.contents.read();
         let base = contents.map.base(shared.options.layering);

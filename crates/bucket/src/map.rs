@@ -29,7 +29,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// The place of a piece; `name` is the object that has its bytes.
-    pub fn of(piece: &Piece, name: Name) -> Place {
+    pub(crate) fn of(piece: &Piece, name: Name) -> Place {
         let Piece { offset, stored, len, codec, checksum, .. } = *piece;
         Place { name, offset, stored, decoded: len, codec, checksum }
     }
@@ -46,7 +46,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.addr + u64::from(self.len)
     }
 
@@ -96,7 +96,7 @@ impl Map {
     ///
     /// # Errors
     /// Corrupt: it is none of these, or does not fit those before.
-    pub fn apply_layer(&mut self, manifest: &Manifest) -> Result<()> {
+    pub(crate) fn apply_layer(&mut self, manifest: &Manifest) -> Result<()> {
         let Manifest { header, body } = manifest;
         let bad =
             |rule: String| Err(Error::corrupt(format!("manifest {}", header.sequence), None, rule));
@@ -136,7 +136,7 @@ impl Map {
     }
 
     /// Returns the layer that the next manifest should change; `None`: it should be complete.
-    pub fn base(&self, rule: Layering) -> Option<Layer> {
+    pub(crate) fn base(&self, rule: Layering) -> Option<Layer> {
         match self.parts.len() + self.objects.len() <= rule.whole_max {
             true => None,
             false => self.layers.base(rule, |range| self.parts.range(range).count()),
@@ -144,7 +144,7 @@ impl Map {
     }
 
     /// Returns the body of a complete manifest.
-    pub fn to_complete(&self) -> Body {
+    pub(crate) fn to_complete(&self) -> Body {
         let table = self.table(self.objects.keys().copied().collect());
         let extents = self.parts.values().map(|part| table.extent(part)).collect();
         Body::Complete(table.objects, extents)
@@ -152,7 +152,7 @@ impl Map {
 
     /// Returns the body of a manifest of the changes since a layer, in a volume of `capacity`
     /// bytes.
-    pub fn to_changes(&self, since: &Layer, capacity: u64) -> Body {
+    pub(crate) fn to_changes(&self, since: &Layer, capacity: u64) -> Body {
         let within = |range: Range<u64>| range.start..range.end.min(capacity);
         let ranges = self.layers.ranges(since).into_iter().map(within);
         let changed: Vec<(Range<u64>, Vec<Part>)> = ranges
@@ -178,7 +178,7 @@ impl Map {
     }
 
     /// Adds an object, which holds nothing yet.
-    pub fn add_object(&mut self, name: Name, size: u64) {
+    pub(crate) fn add_object(&mut self, name: Name, size: u64) {
         self.objects.entry(name).or_insert_with(|| {
             self.dead.insert(name, self.layers.slot());
             self.layers.came(name);
@@ -188,7 +188,7 @@ impl Map {
 
     /// Adds an object of which a log object names a piece that ends at byte `end`, or notes that it
     /// is at least that long.
-    pub fn grow_object(&mut self, name: Name, end: u64) {
+    pub(crate) fn grow_object(&mut self, name: Name, end: u64) {
         self.add_object(name, end);
         if let Some(object) = self.objects.get_mut(&name).filter(|object| object.size < end) {
             object.size = end;
@@ -197,7 +197,7 @@ impl Map {
     }
 
     /// Applies a piece of an object that was added; `name` is the object that has its bytes.
-    pub fn apply(&mut self, piece: &Piece, name: Name) {
+    pub(crate) fn apply(&mut self, piece: &Piece, name: Name) {
         let (start, len) = (piece.addr.0, piece.len);
         self.remove(start..start + u64::from(len));
         if !piece.is_discarded() {
@@ -226,7 +226,7 @@ impl Map {
     }
 
     /// Removes a range of addresses.
-    pub fn remove(&mut self, range: Range<u64>) {
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
         for part in self.find(range.clone()) {
             self.parts.remove(&part.addr);
             self.release(&part);
@@ -246,13 +246,13 @@ impl Map {
     }
 
     /// Returns the parts of a range, cut to it, in ascending order.
-    pub fn parts(&self, range: Range<u64>) -> Vec<Part> {
+    pub(crate) fn parts(&self, range: Range<u64>) -> Vec<Part> {
         let parts = self.find(range.clone());
         parts.iter().map(|part| part.within(&range)).collect()
     }
 
     /// Returns the range from the first to the last byte within `range` that is held.
-    pub fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub(crate) fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let last = self.parts.range(..range.end).next_back()?.1.end().min(range.end);
         let before = self.parts.range(..=range.start).next_back().map(|(_, part)| part.end());
         let first = match before.filter(|end| *end > range.start) {
@@ -263,12 +263,12 @@ impl Map {
     }
 
     /// Returns whether exactly this part is still in the map.
-    pub fn has(&self, part: &Part) -> bool {
+    pub(crate) fn has(&self, part: &Part) -> bool {
         self.parts.get(&part.addr) == Some(part)
     }
 
     /// The objects that hold nothing.
-    pub fn dead(&self) -> Vec<Name> {
+    pub(crate) fn dead(&self) -> Vec<Name> {
         self.dead.keys().copied().collect()
     }
 
@@ -276,7 +276,7 @@ impl Map {
     /// what holds nothing in it; if it ends before, the next owner finds that by its names. Returns
     /// whether the layers are known.
     #[must_use]
-    pub fn learn(&mut self, header: &ManifestHeader) -> bool {
+    pub(crate) fn learn(&mut self, header: &ManifestHeader) -> bool {
         let dead = self.dead.extract_if(.., |_, slot| *slot < header.log_next);
         for (name, _) in dead {
             self.objects.remove(&name);
@@ -286,7 +286,7 @@ impl Map {
     }
 
     /// Forgets an object that holds nothing, after it was deleted.
-    pub fn forget(&mut self, name: Name) {
+    pub(crate) fn forget(&mut self, name: Name) {
         if self.dead.remove(&name).is_some() {
             self.objects.remove(&name);
             self.layers.changed_object(name, true);
@@ -295,18 +295,18 @@ impl Map {
 
     /// Returns a copy for reading: without objects that hold nothing, of which a reader cannot know
     /// whether they are still there, and without what a next manifest would need.
-    pub fn view(&self) -> Map {
+    pub(crate) fn view(&self) -> Map {
         let held = self.objects.iter().filter(|(name, _)| !self.dead.contains_key(name));
         let objects = held.map(|(name, object)| (*name, object.clone())).collect();
         Map { parts: self.parts.clone(), objects, ..Map::default() }
     }
 
-    pub fn knows(&self, name: Name) -> bool {
+    pub(crate) fn knows(&self, name: Name) -> bool {
         self.objects.contains_key(&name)
     }
 
     /// Number of objects and of parts, and the bytes of the objects.
-    pub fn totals(&self) -> (usize, usize, u64) {
+    pub(crate) fn totals(&self) -> (usize, usize, u64) {
         let bytes = self.objects.values().map(|object| object.size).sum();
         (self.objects.len(), self.parts.len(), bytes)
     }
@@ -323,7 +323,7 @@ impl Map {
 
     /// Chooses parts to move so that objects become free that hold little for their size: none
     /// while less than `spare` of all stored bytes would be won; at most `max` bytes.
-    pub fn choose(&self, spare: f64, max: u64) -> Vec<Part> {
+    pub(crate) fn choose(&self, spare: f64, max: u64) -> Vec<Part> {
         let live = self.live_stored();
         // Those that hold nothing are about to be deleted.
         let kept = self.objects.iter().filter(|(name, _)| !self.dead.contains_key(name));

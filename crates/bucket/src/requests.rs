@@ -65,17 +65,17 @@ pub struct Counted {
 }
 
 impl Requests {
-    pub fn add(&self, kind: Request, sent: u64) {
+    pub(crate) fn add(&self, kind: Request, sent: u64) {
         self.count[kind as usize].fetch_add(1, Ordering::Relaxed);
         self.sent.fetch_add(sent, Ordering::Relaxed);
     }
-    pub fn received(&self, bytes: u64) {
+    pub(crate) fn received(&self, bytes: u64) {
         self.received.fetch_add(bytes, Ordering::Relaxed);
     }
-    pub fn failed(&self) {
+    pub(crate) fn failed(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
-    pub fn read(&self) -> Counted {
+    pub(crate) fn read(&self) -> Counted {
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
         Counted {
             count: std::array::from_fn(|kind| of(&self.count[kind])),

@@ -96,7 +96,12 @@ pub(crate) struct Identity {
 
 impl Identity {
     /// Returns the header of an object of this opening, to be completed when it is packed.
-    pub fn object_header(&self, kind: ObjectKind, sequence: u64, lease: Duration) -> ObjectHeader {
+    pub(crate) fn object_header(
+        &self,
+        kind: ObjectKind,
+        sequence: u64,
+        lease: Duration,
+    ) -> ObjectHeader {
         let Identity { volume, epoch, writer } = *self;
         let (count, lease_ms, length) = (0, lease.as_millis() as u32, 0);
         ObjectHeader { kind, volume, epoch, writer, sequence, count, lease_ms, length }
@@ -146,7 +151,7 @@ const DISCARDS_MAX: usize = 8192;
 impl Contents {
     /// Discards a range. Only the part of it that has content is noted: an engine that does not
     /// know what of a huge volume was ever used discards all of it.
-    pub fn discard(&mut self, range: Range<u64>) {
+    pub(crate) fn discard(&mut self, range: Range<u64>) {
         let held = [self.staging.bounds(&range), self.map.bounds(&range)];
         let held = held.into_iter().flatten().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
         let Some(held) = held else { return };
@@ -209,7 +214,7 @@ pub(crate) struct Means {
 impl Means {
     /// # Errors
     /// The directory for the cache on disk cannot be used.
-    pub fn new(place: &Place, options: &Options, runtime: Runtime) -> Result<Means> {
+    pub(crate) fn new(place: &Place, options: &Options, runtime: Runtime) -> Result<Means> {
         let Place { objects, prefix, name } = place.clone();
         let store = Store::new(objects, prefix, name, options.limits, options.notice);
         let disk = options.disk.as_ref().map(Root::open).transpose()?;
@@ -217,12 +222,12 @@ impl Means {
     }
 
     /// Waits for a future.
-    pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.wait(future)
     }
 
     /// Gives access to the objects of a volume.
-    pub fn access(self, volume: u64, options: &Options) -> Access {
+    pub(crate) fn access(self, volume: u64, options: &Options) -> Access {
         let Means { runtime, store, disk } = self;
         let open = |root: Root| {
             let opened = root.of_volume(volume);
@@ -274,7 +279,7 @@ const AHEAD: usize = 8;
 const UPLOADS: usize = 8;
 
 impl Shared {
-    pub fn new(
+    pub(crate) fn new(
         access: Access,
         id: Identity,
         capacity: u64,
@@ -301,12 +306,12 @@ impl Shared {
     }
 
     /// Returns whether this is a reader.
-    pub fn is_reader(&self) -> bool {
+    pub(crate) fn is_reader(&self) -> bool {
         self.id.epoch == 0
     }
 
     /// Fails if nothing may be written any more.
-    pub fn may_write(&self) -> Result<()> {
+    pub(crate) fn may_write(&self) -> Result<()> {
         match self.failure.get() {
             Some(failure) => Err(failure.clone()),
             None if self.is_reader() => {
@@ -318,17 +323,17 @@ impl Shared {
     }
 
     /// Refuses all further writes, for this reason. Returns the first reason.
-    pub fn fail(&self, error: Error) -> Error {
+    pub(crate) fn fail(&self, error: Error) -> Error {
         self.failure.get_or_init(|| error).clone()
     }
 
     /// The error of a call after the volume was closed.
-    pub fn closed(&self) -> Error {
+    pub(crate) fn closed(&self) -> Error {
         Error::refused(Code::ReadOnly, format!("{}: is closed", self.store.name))
     }
 
     /// The error of an owner that found an object of another one in its place.
-    pub fn fenced(&self, by: &str) -> Error {
+    pub(crate) fn fenced(&self, by: &str) -> Error {
         let store = &self.store.name;
         let message = format!(
             "{store}: {by} has taken the volume over; nothing is written by this process any more. \

@@ -57,17 +57,17 @@ pub(crate) fn frames(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 
 impl Staging {
     /// Bytes in dirty runs.
-    pub fn dirty(&self) -> u64 {
+    pub(crate) fn dirty(&self) -> u64 {
         self.dirty
     }
 
     /// Number of runs, the sealed ones included.
-    pub fn runs(&self) -> usize {
+    pub(crate) fn runs(&self) -> usize {
         self.runs.len()
     }
 
     /// Writes bytes.
-    pub fn write(&mut self, addr: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, addr: u64, bytes: &[u8]) {
         let mut rest = bytes;
         for range in frames(addr..addr + bytes.len() as u64) {
             let (part, after) = rest.split_at((range.end - range.start) as usize);
@@ -95,7 +95,7 @@ impl Staging {
     }
 
     /// Forgets what was written to a range.
-    pub fn remove(&mut self, range: Range<u64>) {
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
         self.split(range.start);
         self.split(range.end);
         let within: Vec<u64> = self.runs.range(range).map(|(start, _)| *start).collect();
@@ -107,7 +107,7 @@ impl Staging {
     }
 
     /// Returns the range from the first to the last staged byte within `range`.
-    pub fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
+    pub(crate) fn bounds(&self, range: &Range<u64>) -> Option<Range<u64>> {
         let end = |(start, run): (&u64, &Run)| start + run.bytes().len() as u64;
         let (last, run) = self.runs.range(..range.end).next_back()?;
         let last = end((last, run)).min(range.end);
@@ -128,12 +128,12 @@ impl Staging {
     }
 
     /// Seals all dirty runs as a batch. Returns them by address.
-    pub fn seal(&mut self, batch: u64) -> Vec<(u64, Bytes)> {
+    pub(crate) fn seal(&mut self, batch: u64) -> Vec<(u64, Bytes)> {
         self.seal_in(batch, 0..u64::MAX)
     }
 
     /// Seals the dirty runs of the region that has most.
-    pub fn seal_region(&mut self, batch: u64) -> Vec<(u64, Bytes)> {
+    pub(crate) fn seal_region(&mut self, batch: u64) -> Vec<(u64, Bytes)> {
         let mut regions: BTreeMap<u64, u64> = BTreeMap::new();
         for (start, run) in &self.runs {
             if let Run::Dirty(bytes) = run {
@@ -160,7 +160,7 @@ impl Staging {
     }
 
     /// Forgets the runs of a batch, which is durable. `pieces` are those that sealing returned.
-    pub fn settle(&mut self, batch: u64, pieces: &[(u64, Bytes)]) {
+    pub(crate) fn settle(&mut self, batch: u64, pieces: &[(u64, Bytes)]) {
         for (start, bytes) in pieces {
             let range = *start..start + bytes.len() as u64;
             let of_batch = |run: &Run| matches!(run, Run::Sealed(by, _) if *by == batch);
@@ -172,7 +172,7 @@ impl Staging {
 
     /// Calls `found` with the staged bytes of a range and their address, in ascending order, and
     /// `missing` with the ranges between them.
-    pub fn read(
+    pub(crate) fn read(
         &self,
         range: Range<u64>,
         mut found: impl FnMut(u64, &[u8]),

@@ -62,7 +62,7 @@ pub(crate) struct Store {
 
 impl Store {
     /// `notice` is called once for a request that must be repeated for longer than a moment.
-    pub fn new(
+    pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         prefix: Path,
         name: String,
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// Creates an object if there is none of this name.
-    pub async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
+    pub(crate) async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
         let mut attempts = Attempts::begin(self, "creating", name);
         let path = self.at(name);
         loop {
@@ -99,7 +99,7 @@ impl Store {
     }
 
     /// Writes an object, in place of an older one of this name if there is one.
-    pub async fn put(&self, kind: Request, name: &str, bytes: Bytes) -> Result<()> {
+    pub(crate) async fn put(&self, kind: Request, name: &str, bytes: Bytes) -> Result<()> {
         let mut attempts = Attempts::begin(self, "writing", name);
         let path = self.at(name);
         loop {
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// Reads an object; `None` if there is none.
-    pub async fn get(&self, name: &str) -> Result<Option<Bytes>> {
+    pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let mut attempts = Attempts::begin(self, "reading", name);
         let path = self.at(name);
         loop {
@@ -131,7 +131,7 @@ impl Store {
 
     /// Reads a part of an object; `None` if there is no such object. Less than the range if the
     /// object ends before.
-    pub async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
+    pub(crate) async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         let mut attempts = Attempts::begin(self, "reading", name);
         let path = self.at(name);
         loop {
@@ -148,7 +148,7 @@ impl Store {
     }
 
     /// Deletes an object. It need not be there.
-    pub async fn delete(&self, name: &str) -> Result<()> {
+    pub(crate) async fn delete(&self, name: &str) -> Result<()> {
         let mut attempts = Attempts::begin(self, "deleting", name);
         let path = self.at(name);
         loop {
@@ -162,7 +162,7 @@ impl Store {
 
     /// Lists the names below `folder`, relative to the volume's prefix, with the objects' sizes, at
     /// most `max` of them. The list may lag behind what was written and deleted.
-    pub async fn list(&self, folder: &str, max: usize) -> Result<Vec<(String, u64)>> {
+    pub(crate) async fn list(&self, folder: &str, max: usize) -> Result<Vec<(String, u64)>> {
         let mut attempts = Attempts::begin(self, "listing", folder);
         let path = self.at(folder);
         loop {

@@ -15,7 +15,7 @@ pub(crate) struct Encoded {
 }
 
 impl Encoded {
-    pub fn packed(&self) -> Packed<'_> {
+    pub(crate) fn packed(&self) -> Packed<'_> {
         Packed::Here(Addr(self.addr), self.len, self.codec, &self.stored)
     }
 }
@@ -53,13 +53,13 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// Describes an upload that `task` carries out.
-    pub fn new(batch: u64, number: u64, runs: Vec<(u64, Bytes)>, task: Task) -> Upload {
+    pub(crate) fn new(batch: u64, number: u64, runs: Vec<(u64, Bytes)>, task: Task) -> Upload {
         Upload { batch, number, runs, task }
     }
 
     /// Waits until the store has it. Returns its size and its pieces, as a log object refers to
     /// them.
-    pub async fn finish(self) -> Result<Uploaded> {
+    pub(crate) async fn finish(self) -> Result<Uploaded> {
         let Upload { batch, number, runs, task } = self;
         let ended = |_| Err(Error::from(Code::Io));
         let (size, pieces) = task.await.unwrap_or_else(ended)?;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The names of users and groups.
 #[derive(Default, Debug)]
-pub struct Accounts {
+pub(crate) struct Accounts {
     users: HashMap<u32, String>,
     groups: HashMap<u32, String>,
     uids: HashMap<String, u32>,
@@ -17,7 +17,7 @@ pub struct Accounts {
 
 impl Accounts {
     /// Reads the accounts of this machine. A file that cannot be read has none.
-    pub fn of_this_machine() -> Accounts {
+    pub(crate) fn of_this_machine() -> Accounts {
         let read = |path: &str| {
             let bytes = std::fs::read(Path::new(path)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).into_owned()
@@ -40,32 +40,32 @@ impl Accounts {
     }
 
     /// Returns the name of a user.
-    pub fn user(&self, uid: u32) -> Option<&str> {
+    pub(crate) fn user(&self, uid: u32) -> Option<&str> {
         self.users.get(&uid).map(String::as_str)
     }
 
     /// Returns the name of a group.
-    pub fn group(&self, gid: u32) -> Option<&str> {
+    pub(crate) fn group(&self, gid: u32) -> Option<&str> {
         self.groups.get(&gid).map(String::as_str)
     }
 
     /// Returns the name of a user, or the number.
-    pub fn user_or_number(&self, uid: u32) -> String {
+    pub(crate) fn user_or_number(&self, uid: u32) -> String {
         self.user(uid).map_or_else(|| uid.to_string(), str::to_owned)
     }
 
     /// Returns the name of a group, or the number.
-    pub fn group_or_number(&self, gid: u32) -> String {
+    pub(crate) fn group_or_number(&self, gid: u32) -> String {
         self.group(gid).map_or_else(|| gid.to_string(), str::to_owned)
     }
 
     /// Returns the number of a user, given by name or number.
-    pub fn uid(&self, text: &str) -> Option<u32> {
+    pub(crate) fn uid(&self, text: &str) -> Option<u32> {
         self.uids.get(text).copied().or_else(|| number(text))
     }
 
     /// Returns the number of a group, given by name or number.
-    pub fn gid(&self, text: &str) -> Option<u32> {
+    pub(crate) fn gid(&self, text: &str) -> Option<u32> {
         self.gids.get(text).copied().or_else(|| number(text))
     }
 }

@@ -11,17 +11,17 @@ const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 
 /// Tag of the owner.
-pub const USER_OBJ: u16 = 0x01;
+pub(crate) const USER_OBJ: u16 = 0x01;
 /// Tag of another user.
-pub const USER: u16 = 0x02;
+pub(crate) const USER: u16 = 0x02;
 /// Tag of the file's group.
-pub const GROUP_OBJ: u16 = 0x04;
+pub(crate) const GROUP_OBJ: u16 = 0x04;
 /// Tag of another group.
-pub const GROUP: u16 = 0x08;
+pub(crate) const GROUP: u16 = 0x08;
 /// Tag of the mask.
-pub const MASK: u16 = 0x10;
+pub(crate) const MASK: u16 = 0x10;
 /// Tag of all others.
-pub const OTHER: u16 = 0x20;
+pub(crate) const OTHER: u16 = 0x20;
 
 /// Tags of entries with their words, in the order in which entries stand; and if they are for one
 /// user or group.
@@ -36,7 +36,7 @@ const TAGS: [(u16, &str, bool); 6] = [
 
 /// An entry of a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Whom it is for.
     pub tag: u16,
     /// The user or group, if it is for one.
@@ -47,19 +47,19 @@ pub struct Entry {
 
 impl Entry {
     /// Returns the word for its tag.
-    pub fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         TAGS.iter().find(|(tag, ..)| *tag == self.tag).map_or("", |(_, word, _)| word)
     }
 }
 
 /// Returns permissions as `rwx`.
-pub fn permissions(bits: u16) -> String {
+pub(crate) fn permissions(bits: u16) -> String {
     let bit = |bit, letter| if bits & bit != 0 { letter } else { '-' };
     [bit(4, 'r'), bit(2, 'w'), bit(1, 'x')].iter().collect()
 }
 
 /// Returns the entries of a list; `None` if the bytes are none.
-pub fn entries(bytes: &[u8]) -> Option<Vec<Entry>> {
+pub(crate) fn entries(bytes: &[u8]) -> Option<Vec<Entry>> {
     let (version, entries) = bytes.split_first_chunk::<4>()?;
     let (entries, []) = entries.as_chunks::<8>() else { return None };
     let entry = |&[t0, t1, p0, p1, ref id @ ..]: &[u8; 8]| {
@@ -72,7 +72,7 @@ pub fn entries(bytes: &[u8]) -> Option<Vec<Entry>> {
 }
 
 /// Returns the text of a list; `None` if the bytes are none.
-pub fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
     let line = |entry: &Entry| {
         let id = entry.id.map_or(String::new(), |id| id.to_string());
         format!("{}:{id}:{}\n", entry.word(), permissions(entry.bits))
@@ -81,7 +81,7 @@ pub fn to_text(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the bytes of a list; `None` if the text is none.
-pub fn from_text(text: &[u8], accounts: &Accounts) -> Option<Vec<u8>> {
+pub(crate) fn from_text(text: &[u8], accounts: &Accounts) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     let mut entries = Vec::new();
     for line in text.split(['\n', ',']) {

@@ -19,7 +19,7 @@ const THREADS: (usize, usize) = (2, 8);
 const WANTED_MAX: usize = 8 << 10;
 
 /// A directory that may be listed ahead.
-pub struct Job {
+pub(crate) struct Job {
     dir: DirId,
     /// Changes only under the lock of [`Ahead::state`].
     state: Mutex<JobState>,
@@ -38,7 +38,7 @@ enum JobState {
 
 impl Job {
     /// Returns a directory that nobody has begun to list.
-    pub fn new(dir: DirId) -> Job {
+    pub(crate) fn new(dir: DirId) -> Job {
         Job { dir, state: Mutex::new(JobState::Waiting) }
     }
 
@@ -57,7 +57,7 @@ struct State {
 }
 
 /// The directories listed ahead of one walk.
-pub struct Ahead<'s> {
+pub(crate) struct Ahead<'s> {
     source: &'s dyn Source,
     names_only: bool,
     state: Mutex<State>,
@@ -75,7 +75,11 @@ impl<'s> Ahead<'s> {
     }
 
     /// Starts the threads, and does `work` while they list.
-    pub fn run<T>(source: &dyn Source, names_only: bool, work: impl FnOnce(&Ahead<'_>) -> T) -> T {
+    pub(crate) fn run<T>(
+        source: &dyn Source,
+        names_only: bool,
+        work: impl FnOnce(&Ahead<'_>) -> T,
+    ) -> T {
         let ahead = Ahead::new(source, names_only);
         thread::scope(|scope| {
             let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -89,18 +93,18 @@ impl<'s> Ahead<'s> {
     }
 
     /// Lists some entries of a directory.
-    pub fn list(&self, dir: DirId, cursor: Cursor) -> Batch {
+    pub(crate) fn list(&self, dir: DirId, cursor: Cursor) -> Batch {
         let batch = self.source.list_dirs(self.names_only, &[(dir, cursor)]).pop();
         batch.unwrap_or_else(|| Batch { entries: Ok(Vec::new()), next: Cursor::End })
     }
 
     /// Lists the first entries of a directory that was asked for, or takes them.
-    pub fn first(&self, job: &Job) -> Batch {
+    pub(crate) fn first(&self, job: &Job) -> Batch {
         self.take(job).unwrap_or_else(|| self.list(job.dir, Cursor::After(0)))
     }
 
     /// Asks for directories; the first is needed first.
-    pub fn want(&self, jobs: Vec<Arc<Job>>) {
+    pub(crate) fn want(&self, jobs: Vec<Arc<Job>>) {
         if jobs.is_empty() {
             return;
         }
@@ -112,7 +116,7 @@ impl<'s> Ahead<'s> {
     }
 
     /// Takes the first batch of a directory; `None`: nobody has begun, and nobody will.
-    pub fn take(&self, job: &Job) -> Option<Batch> {
+    pub(crate) fn take(&self, job: &Job) -> Option<Batch> {
         let mut state = self.lock();
         loop {
             let mut job_state = job.state();
@@ -126,7 +130,7 @@ impl<'s> Ahead<'s> {
     }
 
     /// Gives up a directory: it is not needed.
-    pub fn forget(&self, job: &Job) {
+    pub(crate) fn forget(&self, job: &Job) {
         let state = self.lock();
         let given_up = std::mem::replace(&mut *job.state(), JobState::Over);
         self.release(state, given_up);

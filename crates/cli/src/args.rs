@@ -27,35 +27,37 @@ mod tar;
 mod trees;
 mod volume;
 
-pub use acl::{GetfaclArgs, SetfaclArgs};
-pub use attributes::{
+pub(crate) use acl::{GetfaclArgs, SetfaclArgs};
+pub(crate) use attributes::{
     ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
     XattrRmArgs, XattrSetArgs,
 };
-pub use change::{ChmodArgs, ChownArgs, TouchArgs};
-pub use changes::{ChangesArgs, Keep, WatchArgs};
-pub use copy::CopyArgs;
-pub use dump::{DumpArgs, RestoreArgs};
-pub use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
-pub use grow::GrowArgs;
-pub use helper::{HelperArgs, UmountHelperArgs};
-pub use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, TrimArgs};
-pub use label::LabelArgs;
-pub use list::{LsArgs, When};
-pub use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
-pub use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
-pub use quota::{
+pub(crate) use change::{ChmodArgs, ChownArgs, TouchArgs};
+pub(crate) use changes::{ChangesArgs, Keep, WatchArgs};
+pub(crate) use copy::CopyArgs;
+pub(crate) use dump::{DumpArgs, RestoreArgs};
+pub(crate) use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
+pub(crate) use grow::GrowArgs;
+pub(crate) use helper::{HelperArgs, UmountHelperArgs};
+pub(crate) use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, TrimArgs};
+pub(crate) use label::LabelArgs;
+pub(crate) use list::{LsArgs, When};
+pub(crate) use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
+pub(crate) use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
+pub(crate) use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
-pub use share::ShareArgs;
-pub use shrink::ShrinkArgs;
-pub use subvolume::{
+pub(crate) use share::ShareArgs;
+pub(crate) use shrink::ShrinkArgs;
+pub(crate) use subvolume::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
-pub use sync::SyncArgs;
-pub use tar::TarArgs;
-pub use trees::{DuArgs, FindArgs, Threshold, TimeShown};
-pub use volume::{FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch};
+pub(crate) use sync::SyncArgs;
+pub(crate) use tar::TarArgs;
+pub(crate) use trees::{DuArgs, FindArgs, Threshold, TimeShown};
+pub(crate) use volume::{
+    FsckArgs, GenerateArgs, GenerateWhat, InfoArgs, LogdumpArgs, MkfsArgs, Switch,
+};
 
 use std::time::Duration;
 
@@ -127,7 +129,7 @@ EXAMPLES:
 #[derive(Parser, Debug)]
 #[command(name = "shoal", version, propagate_version = true, after_long_help = AFTER_HELP)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Command to run
     #[command(subcommand)]
     pub command: Command,
@@ -136,7 +138,7 @@ pub struct Cli {
 /// The commands. Their descriptions stand at the structs of their arguments: a doc comment here
 /// would take the place of the whole text there.
 #[derive(Subcommand, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Mkfs(MkfsArgs),
     Mount(MountArgs),
     Remount(RemountArgs),

@@ -38,19 +38,19 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Formats a time as `2026-11-20 16:47`.
-pub fn minutes(time: Time) -> String {
+pub(crate) fn minutes(time: Time) -> String {
     let (year, month, day) = civil(time.sec.div_euclid(SECONDS_PER_DAY));
     let second = time.sec.rem_euclid(SECONDS_PER_DAY);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
 }
 
 /// Formats a time as `2026-11-20 16:47:05.123456789 UTC`.
-pub fn full(time: Time) -> String {
+pub(crate) fn full(time: Time) -> String {
     format!("{}:{:02}.{:09} UTC", minutes(time), time.sec.rem_euclid(60), time.nsec)
 }
 
 /// Formats a length of time by its two largest units: `3 d 4 h`, `12 s`.
-pub fn span(seconds: u64) -> String {
+pub(crate) fn span(seconds: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(3);
     let (mut rest, mut text) = (seconds, String::new());
@@ -66,7 +66,7 @@ pub fn span(seconds: u64) -> String {
 
 /// A time of day on a date of the proleptic Gregorian calendar, in UTC.
 #[derive(Clone, Copy, Debug)]
-pub struct Date {
+pub(crate) struct Date {
     year: i64,
     month: i64,
     day: i64,
@@ -98,7 +98,7 @@ const DAYS: [&str; 7] =
 
 impl Date {
     /// Returns the date and time of day of a time.
-    pub fn of(time: Time) -> Date {
+    pub(crate) fn of(time: Time) -> Date {
         let days = time.sec.div_euclid(SECONDS_PER_DAY);
         let second = time.sec.rem_euclid(SECONDS_PER_DAY);
         let (year, month, day) = civil(days);
@@ -125,7 +125,7 @@ impl Date {
 
     /// Returns one field of strftime(3), in the C locale; `None`: there is no such field here.
     /// Fields of the time since 1970 are not among them.
-    pub fn field(&self, letter: u8) -> Option<String> {
+    pub(crate) fn field(&self, letter: u8) -> Option<String> {
         let mut text = String::new();
         self.put(&mut text, letter).then_some(text)
     }
@@ -201,7 +201,7 @@ fn number(text: &mut String, value: i64) {
 }
 
 /// Appends a time in a format of strftime(3); a field that there is not stays as it is written.
-pub fn format(text: &mut String, time: Time, format: &str) {
+pub(crate) fn format(text: &mut String, time: Time, format: &str) {
     let (date, mut letters) = (Date::of(time), format.chars());
     while let Some(letter) = letters.next() {
         if letter != '%' {
@@ -228,14 +228,14 @@ pub fn format(text: &mut String, time: Time, format: &str) {
 const RECENT_SECONDS: i64 = 31_556_952 / 2;
 
 /// Returns whether a time is within the half year before `now`, and not after it.
-pub fn is_recent(time: Time, now: Time) -> bool {
+pub(crate) fn is_recent(time: Time, now: Time) -> bool {
     let order = |it: Time| (it.sec, it.nsec);
     let begin = Time { sec: now.sec - RECENT_SECONDS, nsec: now.nsec };
     order(begin) < order(time) && order(time) <= order(now)
 }
 
 /// Returns the time of this machine's clock.
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
         Ok(since) => Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() },
         Err(_) => Time { sec: 0, nsec: 0 },
@@ -244,7 +244,7 @@ pub fn now() -> Time {
 
 /// Reads `2026-11-20`, `2026-11-20 16:47`, `2026-11-20T16:47:05`, in UTC, or `@` and seconds since
 /// 1970. `None`: it is none of these.
-pub fn parse(text: &str) -> Option<Time> {
+pub(crate) fn parse(text: &str) -> Option<Time> {
     let time = |sec| Time { sec, nsec: 0 };
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds.parse().ok().map(time);

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use shoal::raw::glob;
 
 /// Returns whether a path, or the end of it behind any slash, matches one of the patterns.
-pub fn is_excluded(patterns: &[OsString], path: &[u8]) -> bool {
+pub(crate) fn is_excluded(patterns: &[OsString], path: &[u8]) -> bool {
     let ends = |pattern: &[u8]| {
         let behind =
             |at: &usize| path[*at] == b'/' && path.get(at + 1).is_some_and(|it| *it != b'/');
@@ -17,7 +17,7 @@ pub fn is_excluded(patterns: &[OsString], path: &[u8]) -> bool {
 }
 
 /// Returns whether a path, or a directory that it is in, is excluded.
-pub fn is_left_out(patterns: &[OsString], path: &[u8]) -> bool {
+pub(crate) fn is_left_out(patterns: &[OsString], path: &[u8]) -> bool {
     let ends = (1..path.len()).filter(|at| path[*at] == b'/').chain([path.len()]);
     !patterns.is_empty() && ends.into_iter().any(|end| is_excluded(patterns, &path[..end]))
 }

@@ -7,18 +7,18 @@ use std::fmt::{self, Display};
 use std::io;
 
 /// Everything that was asked for is done.
-pub const OK: u8 = 0;
+pub(crate) const OK: u8 = 0;
 /// Some of it failed; each failure has been reported on its own line.
-pub const SOME_FAILED: u8 = 1;
+pub(crate) const SOME_FAILED: u8 = 1;
 /// Wrong usage, or a volume that cannot be used.
-pub const UNUSABLE: u8 = 2;
+pub(crate) const UNUSABLE: u8 = 2;
 
 /// Result of a command or of one of its steps.
-pub type Result<T, E = Failure> = std::result::Result<T, E>;
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
 /// Reason why a command stops.
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// Standard output has no reader any more: stop quietly, successfully.
     BrokenPipe,
     /// Stop with this line and this exit status.
@@ -32,17 +32,17 @@ pub enum Failure {
 
 impl Failure {
     /// Failure of an operation on an object.
-    pub fn failed(object: impl Display, reason: impl Display) -> Failure {
+    pub(crate) fn failed(object: impl Display, reason: impl Display) -> Failure {
         Failure::Line { line: format!("{object}: {reason}"), status: SOME_FAILED }
     }
 
     /// Wrong usage.
-    pub fn usage(object: impl Display, reason: impl Display) -> Failure {
+    pub(crate) fn usage(object: impl Display, reason: impl Display) -> Failure {
         Failure::Line { line: format!("{object}: {reason}"), status: UNUSABLE }
     }
 
     /// A volume that cannot be used. A refusal by the library names its object and remedy itself.
-    pub fn volume(path: impl Display, error: &shoal::raw::Error) -> Failure {
+    pub(crate) fn volume(path: impl Display, error: &shoal::raw::Error) -> Failure {
         let line = match error {
             shoal::raw::Error::Refused { message, .. } => message.clone(),
             other => format!("{path}: {other}"),
@@ -51,7 +51,7 @@ impl Failure {
     }
 
     /// Returns the line, if there is one.
-    pub fn line(&self) -> Option<&str> {
+    pub(crate) fn line(&self) -> Option<&str> {
         match self {
             Failure::Line { line, .. } => Some(line),
             Failure::BrokenPipe => None,
@@ -59,7 +59,7 @@ impl Failure {
     }
 
     /// Returns the same failure with another exit status.
-    pub fn with_status(self, status: u8) -> Failure {
+    pub(crate) fn with_status(self, status: u8) -> Failure {
         match self {
             Failure::Line { line, .. } => Failure::Line { line, status },
             Failure::BrokenPipe => Failure::BrokenPipe,
@@ -67,7 +67,7 @@ impl Failure {
     }
 
     /// Failure to write to standard output.
-    pub fn output(error: io::Error) -> Failure {
+    pub(crate) fn output(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
             _ => Failure::failed("standard output", Reason::from(error)),
@@ -77,7 +77,7 @@ impl Failure {
 
 /// Reason why one operation failed, on whichever side, in the same words.
 #[derive(Debug)]
-pub enum Reason {
+pub(crate) enum Reason {
     /// An error of the operating system.
     System(io::Error),
     /// An error of the volume.
@@ -90,7 +90,7 @@ pub enum Reason {
 
 impl Reason {
     /// Returns whether other files would fail too: the volume is read-only now, or full.
-    pub fn stops_everything(&self) -> bool {
+    pub(crate) fn stops_everything(&self) -> bool {
         match self {
             Reason::Volume(shoal::raw::Error::Poisoned(_)) => true,
             Reason::Volume(error) => error.code() == shoal::raw::Code::NoSpace,
@@ -101,7 +101,7 @@ impl Reason {
     }
 
     /// Returns whether it is this errno.
-    pub fn is(&self, code: shoal::raw::Code) -> bool {
+    pub(crate) fn is(&self, code: shoal::raw::Code) -> bool {
         match self {
             Reason::System(error) => error.raw_os_error() == Some(code.errno()),
             Reason::Volume(error) => error.code() == code,

@@ -8,7 +8,7 @@ use crate::session::Session;
 const BATCH: usize = 4096;
 
 /// Changes of a directory since a mark; everything without one.
-pub struct Feed<'f> {
+pub(crate) struct Feed<'f> {
     /// The volume.
     pub session: &'f Session,
     /// The directory.
@@ -20,7 +20,7 @@ pub struct Feed<'f> {
 impl Feed<'_> {
     /// Reads all changes; returns their mark, and whether all removed names are told. The outer
     /// error is that of `take`.
-    pub fn pass<E>(
+    pub(crate) fn pass<E>(
         &self,
         take: &mut dyn FnMut(&Change) -> Result<(), E>,
     ) -> Result<Result<(ChangeMark, bool), Error>, E> {
@@ -44,7 +44,7 @@ impl Feed<'_> {
     ///
     /// If a directory that has another name is not told as such, the files in it that have not
     /// changed are not told either. No directory has another name if none is told.
-    pub fn gap(&self) -> Result<Option<&'static str>, Error> {
+    pub(crate) fn gap(&self) -> Result<Option<&'static str>, Error> {
         if self.has_subvolumes() {
             return Ok(Some("changes in subvolumes are not told"));
         }
@@ -60,7 +60,7 @@ impl Feed<'_> {
     }
 
     /// Returns whether there are subvolumes below, which are all in the top of the volume.
-    pub fn has_subvolumes(&self) -> bool {
+    pub(crate) fn has_subvolumes(&self) -> bool {
         let mut all = self.session.volume.subvolumes().list().into_iter();
         self.dir == Ino::ROOT && all.any(|subvolume| !subvolume.deleted)
     }

@@ -5,7 +5,7 @@
 //! goes on in one that is renamed meanwhile. A removal goes to the directory of the file step by
 //! step and follows no symlink, so it stays below the place where the walk began.
 
-pub mod lists;
+pub(crate) mod lists;
 
 use std::fs::canonicalize;
 use std::io;
@@ -44,7 +44,7 @@ const GAVE_WAY: &str = "the mount has given up this answer for those of others: 
 
 /// A directory in a mount.
 #[derive(Debug)]
-pub struct InMount {
+pub(crate) struct InMount {
     /// The directory of the control files.
     dir: OwnedFd,
     /// Number of the mount.
@@ -61,7 +61,7 @@ pub struct InMount {
 
 impl InMount {
     /// Opens a place, and returns its attributes. `None`: it is in no mount of Shoal.
-    pub fn open(path: &Path, follow: bool) -> Result<Option<(InMount, Attr)>> {
+    pub(crate) fn open(path: &Path, follow: bool) -> Result<Option<(InMount, Attr)>> {
         let start = path.as_os_str().as_bytes();
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
@@ -128,24 +128,24 @@ impl InMount {
     }
 
     /// Returns the number of the mount.
-    pub fn device(&self) -> u64 {
+    pub(crate) fn device(&self) -> u64 {
         self.device
     }
 
     /// Returns the attributes of a path, in which there is no generation.
-    pub fn stat(path: &[u8], follow: bool) -> Result<Attr> {
+    pub(crate) fn stat(path: &[u8], follow: bool) -> Result<Attr> {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         stat_at(CWD, path, flags)
     }
 
     /// Returns the target of the symlink at a path.
-    pub fn target(path: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn target(path: &[u8]) -> Result<Vec<u8>> {
         let target = readlinkat(CWD, path, Vec::new());
         target.map(|target| target.into_bytes()).map_err(|error| error_of(error.into()))
     }
 
     /// Returns the names of the extended attributes of the file at a path, sorted.
-    pub fn attribute_names(path: &[u8], kind: FileKind) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn attribute_names(path: &[u8], kind: FileKind) -> Result<Vec<Vec<u8>>> {
         let mut room = vec![0; NAMES_MAX];
         let len = match kind {
             FileKind::Symlink => llistxattr(path, &mut room[..]),
@@ -163,7 +163,7 @@ impl InMount {
     }
 
     /// Returns the totals of the place; `None` if its server does not count for this user.
-    pub fn totals(&self, subvolumes: bool) -> Option<Totals> {
+    pub(crate) fn totals(&self, subvolumes: bool) -> Option<Totals> {
         if self.name.is_some() {
             return None;
         }
@@ -171,7 +171,7 @@ impl InMount {
     }
 
     /// Returns the quota that the place has; `None` if it has none, or it cannot be asked for.
-    pub fn quota(&self) -> Option<Quota> {
+    pub(crate) fn quota(&self) -> Option<Quota> {
         if self.name.is_some() {
             return None;
         }
@@ -182,7 +182,7 @@ impl InMount {
 
     /// Passes what has changed below the place to `each`, which returns whether it wants more.
     /// Returns the end, unless it did not.
-    pub fn changes(
+    pub(crate) fn changes(
         &self,
         since: Option<&ChangeMark>,
         each: &mut dyn FnMut(ChangeFound) -> bool,
@@ -202,19 +202,19 @@ impl InMount {
     }
 
     /// Returns a mark of this moment.
-    pub fn mark(&self) -> Result<ChangeMark> {
+    pub(crate) fn mark(&self) -> Result<ChangeMark> {
         self.searched()?;
         self.with_control(ControlFile::mark)
     }
 
     /// Returns whether anything may have changed since a mark.
-    pub fn is_newer(&self, mark: &ChangeMark) -> Result<bool> {
+    pub(crate) fn is_newer(&self, mark: &ChangeMark) -> Result<bool> {
         self.with_control(|control| control.is_newer(mark))
     }
 
     /// Changes the place and everything below it by one call of the server. `None`: it must be done
     /// file by file, and nothing has been changed.
-    pub fn change_tree(
+    pub(crate) fn change_tree(
         &self,
         change: &TreeChange,
         mode: (&str, u32),
@@ -250,7 +250,7 @@ impl InMount {
 
     /// Opens a file of a walk, or the place itself, to change it; only its name is needed for that.
     /// `follow`: the target of a symlink.
-    pub fn open_file(&self, path: &[u8], follow: bool) -> Result<OpenFile> {
+    pub(crate) fn open_file(&self, path: &[u8], follow: bool) -> Result<OpenFile> {
         let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         if path == self.start && follow {
             return open_path(path);
@@ -268,7 +268,7 @@ impl InMount {
     }
 
     /// Returns the attributes, as they are now, of a file of a walk.
-    pub fn attributes(&self, path: &[u8]) -> Result<Attr> {
+    pub(crate) fn attributes(&self, path: &[u8]) -> Result<Attr> {
         if path == self.start {
             return InMount::stat(path, false);
         }
@@ -277,7 +277,7 @@ impl InMount {
     }
 
     /// Removes a file or empty directory of a walk.
-    pub fn remove(&self, path: &[u8], is_dir: bool) -> Result<()> {
+    pub(crate) fn remove(&self, path: &[u8], is_dir: bool) -> Result<()> {
         let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         let removed = match path == self.start {
             true => unlinkat(CWD, path, flags),
@@ -290,7 +290,7 @@ impl InMount {
     }
 
     /// Opens the directory of a file of a walk; returns it with the file's name.
-    pub fn parent(&self, path: &[u8]) -> Result<(Arc<OwnedFd>, Vec<u8>)> {
+    pub(crate) fn parent(&self, path: &[u8]) -> Result<(Arc<OwnedFd>, Vec<u8>)> {
         let below = path.get(self.start.len()..).unwrap_or_default();
         let below = &below[below.iter().position(|byte| *byte != b'/').unwrap_or(below.len())..];
         let below = join(self.name.as_deref().unwrap_or_default(), below);
@@ -325,7 +325,7 @@ impl InMount {
 }
 
 /// An open file of a mount.
-pub struct OpenFile {
+pub(crate) struct OpenFile {
     /// Opened without any right to it.
     file: OwnedFd,
     /// Its attributes when it was opened.
@@ -334,7 +334,7 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// Changes owner, permission bits and times; returns the new attributes.
-    pub fn set(&self, set: &SetAttr) -> Result<Attr> {
+    pub(crate) fn set(&self, set: &SetAttr) -> Result<Attr> {
         let file = &self.file;
         let failed = |error: Errno| error_of(error.into());
         if set.uid.is_some() || set.gid.is_some() {
@@ -366,7 +366,7 @@ impl OpenFile {
 }
 
 /// Makes an empty file at a path in a mount.
-pub fn create(path: &[u8]) -> Result<()> {
+pub(crate) fn create(path: &[u8]) -> Result<()> {
     let flags =
         OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let made = openat(CWD, path, flags, Mode::from_raw_mode(0o666));
@@ -417,7 +417,7 @@ impl Source for InMount {
 }
 
 /// Opens a file of a mount by its path.
-pub fn open_path(path: &[u8]) -> Result<OpenFile> {
+pub(crate) fn open_path(path: &[u8]) -> Result<OpenFile> {
     let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let file = file.map_err(|error| error_of(error.into()))?;
     let attr = stat_at(&file, "", AtFlags::EMPTY_PATH)?;
@@ -425,7 +425,7 @@ pub fn open_path(path: &[u8]) -> Result<OpenFile> {
 }
 
 /// Returns whether the nearest directory above a path is in a mount.
-pub fn is_below_mount(path: &[u8]) -> bool {
+pub(crate) fn is_below_mount(path: &[u8]) -> bool {
     let mut above = path;
     loop {
         above = match split_last(above) {
@@ -476,7 +476,7 @@ fn attr_of(found: &Statx) -> Option<Attr> {
 }
 
 /// Returns the error of the volume that is the same as one of the system.
-pub fn error_of(error: io::Error) -> Error {
+pub(crate) fn error_of(error: io::Error) -> Error {
     match Errno::from_io_error(&error) {
         Some(Errno::PROTONOSUPPORT) => {
             return Error::refused(Code::NotSupported, NOT_THIS_VERSION);

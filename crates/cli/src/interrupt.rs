@@ -23,7 +23,7 @@ static STATUS: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
 
 /// Makes the first signal only be recorded, and the second end the process. If that fails, the
 /// first one does.
-pub fn defer() {
+pub(crate) fn defer() {
     STATUS.get_or_init(|| {
         let (status, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGINT, SIGTERM] {
@@ -39,13 +39,13 @@ pub fn defer() {
 }
 
 /// Returns the exit status that a command should stop with, if it should.
-pub fn pending() -> Option<u8> {
+pub(crate) fn pending() -> Option<u8> {
     let status = STATUS.get()?.load(Ordering::Relaxed);
     u8::try_from(status).ok().filter(|status| *status != 0)
 }
 
 /// Fails if the command should stop. `done` says how far it came.
-pub fn check<T: Display>(done: impl FnOnce() -> T) -> Result<()> {
+pub(crate) fn check<T: Display>(done: impl FnOnce() -> T) -> Result<()> {
     match pending() {
         Some(status) => Err(stopped(status, done())),
         None => Ok(()),
@@ -53,7 +53,7 @@ pub fn check<T: Display>(done: impl FnOnce() -> T) -> Result<()> {
 }
 
 /// Failure of a command that was interrupted.
-pub fn stopped(status: u8, done: impl Display) -> Failure {
+pub(crate) fn stopped(status: u8, done: impl Display) -> Failure {
     let line = format!("interrupted: {done}; what was done is on disk");
     Failure::Line { line, status }
 }

@@ -9,26 +9,26 @@ use shoal::raw::{Attr, Time};
 use crate::text::{device_numbers, escaped, hex, kind_name};
 
 /// An object being written.
-pub struct Object {
+pub(crate) struct Object {
     /// The text, without the closing brace.
     text: Vec<u8>,
 }
 
 impl Object {
     /// Returns an object without fields.
-    pub fn new() -> Object {
+    pub(crate) fn new() -> Object {
         Object { text: vec![b'{'] }
     }
 
     /// Adds a field.
-    pub fn put(mut self, field: &str, value: impl Serialize) -> Object {
+    pub(crate) fn put(mut self, field: &str, value: impl Serialize) -> Object {
         self.begin(field);
         self.write(&value);
         self
     }
 
     /// Adds a field if it has a value.
-    pub fn put_some(self, field: &str, value: Option<impl Serialize>) -> Object {
+    pub(crate) fn put_some(self, field: &str, value: Option<impl Serialize>) -> Object {
         match value {
             Some(value) => self.put(field, value),
             None => self,
@@ -36,7 +36,7 @@ impl Object {
     }
 
     /// Adds a name as text, and as hex if the text alone would lose something.
-    pub fn put_name(self, field: &str, name: &[u8]) -> Object {
+    pub(crate) fn put_name(self, field: &str, name: &[u8]) -> Object {
         match std::str::from_utf8(name) {
             Ok(text) => self.put(field, text),
             Err(_) => {
@@ -47,7 +47,7 @@ impl Object {
 
     /// Adds a list of names as text, and all of them as hex if the text of one would lose
     /// something.
-    pub fn put_names<'a>(
+    pub(crate) fn put_names<'a>(
         self,
         field: &str,
         names: impl Iterator<Item = &'a [u8]> + Clone,
@@ -59,14 +59,14 @@ impl Object {
     }
 
     /// Adds an object.
-    pub fn put_object(mut self, field: &str, object: Object) -> Object {
+    pub(crate) fn put_object(mut self, field: &str, object: Object) -> Object {
         self.begin(field);
         self.text.extend(object.into_bytes());
         self
     }
 
     /// Adds a list of objects.
-    pub fn put_list(mut self, field: &str, objects: impl Iterator<Item = Object>) -> Object {
+    pub(crate) fn put_list(mut self, field: &str, objects: impl Iterator<Item = Object>) -> Object {
         self.begin(field);
         let objects: Vec<Vec<u8>> = objects.map(Object::into_bytes).collect();
         self.text.push(b'[');
@@ -76,7 +76,7 @@ impl Object {
     }
 
     /// Returns the text of the object.
-    pub fn into_bytes(mut self) -> Vec<u8> {
+    pub(crate) fn into_bytes(mut self) -> Vec<u8> {
         self.text.push(b'}');
         self.text
     }
@@ -97,7 +97,7 @@ impl Object {
 
 /// Describes the file at `path`, called `name`; `target` is that of a symlink. The output of `ls`,
 /// `stat` and `find`.
-pub fn file(path: &[u8], name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Object {
+pub(crate) fn file(path: &[u8], name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Object {
     let time = |Time { sec, nsec }| Object::new().put("sec", sec).put("nsec", nsec);
     let object = Object::new()
         .put_name("path", path)

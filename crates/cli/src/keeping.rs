@@ -31,7 +31,7 @@ use rustix::net::{
 };
 
 /// Version of the messages.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 /// Longest message in bytes.
 const MESSAGE_MAX: usize = 64 << 10;
 /// Most descriptors in a message: the kernel's limit is 253.
@@ -39,7 +39,7 @@ const DESCRIPTORS_MAX: usize = 250;
 
 /// A message.
 #[derive(Debug)]
-pub struct Message {
+pub(crate) struct Message {
     /// Its letter.
     pub letter: u8,
     /// Its text.
@@ -49,7 +49,7 @@ pub struct Message {
 }
 
 /// Makes a pair of connected sockets.
-pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
@@ -57,7 +57,7 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 ///
 /// # Errors
 /// `E2BIG` for one that is too long; those of the socket.
-pub fn send(
+pub(crate) fn send(
     socket: impl AsFd,
     letter: u8,
     text: &str,
@@ -85,7 +85,7 @@ pub fn send(
 ///
 /// # Errors
 /// `EPROTO` for what is no message; those of the socket.
-pub fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
+pub(crate) fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
     let mut bytes = vec![0; MESSAGE_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -114,7 +114,7 @@ pub fn receive(socket: impl AsFd) -> Result<Option<Message>, Errno> {
 ///
 /// # Errors
 /// `ECONNREFUSED`: the process has no such socket. Those of the socket.
-pub fn ask(
+pub(crate) fn ask(
     name: &str,
     process: u32,
     (letter, text): (u8, &str),

@@ -19,7 +19,7 @@ use crate::text::printable;
 
 /// A place in a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Location {
+pub(crate) struct Location {
     /// The volume's file or device.
     pub volume: PathBuf,
     /// Absolute path in it; slashes are as they were typed, `/` for the top.
@@ -28,7 +28,7 @@ pub struct Location {
 
 /// An argument of a command that also takes local paths.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     /// A local path.
     Local(PathBuf),
     /// A place in a volume.
@@ -37,7 +37,7 @@ pub enum Place {
 
 impl Location {
     /// Reads the argument of a command that takes only volumes.
-    pub fn parse(argument: &OsStr) -> Location {
+    pub(crate) fn parse(argument: &OsStr) -> Location {
         match split(argument.as_bytes(), &|path| is_volume(path)) {
             Some(at) => Location::at(argument.as_bytes(), at),
             None => Location { volume: PathBuf::from(argument), path: b"/".to_vec() },
@@ -54,19 +54,19 @@ impl Location {
     }
 
     /// Returns the name in messages: `vol.img:/a/b`.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         label(&self.volume, &self.path)
     }
 }
 
 /// Returns the name of a path in a volume, for messages.
-pub fn label(volume: &Path, path: &[u8]) -> String {
+pub(crate) fn label(volume: &Path, path: &[u8]) -> String {
     format!("{}:{}", volume.display(), printable(path))
 }
 
 impl Place {
     /// Reads an argument that may be a local path or a place in a volume.
-    pub fn parse(argument: &OsStr) -> Place {
+    pub(crate) fn parse(argument: &OsStr) -> Place {
         Place::parse_with(argument, &|path| is_volume(path), &|path| path.is_dir())
     }
 
@@ -118,7 +118,7 @@ fn is_volume(path: &Path) -> bool {
 
 /// A path in a volume, split: the directory that holds the last component, and that component.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Split<'a> {
+pub(crate) struct Split<'a> {
     /// Path of the directory.
     pub parent: &'a [u8],
     /// The last component: empty for the top directory; may be `.` or `..`.
@@ -128,7 +128,7 @@ pub struct Split<'a> {
 }
 
 /// Splits off the last component.
-pub fn split_last(path: &[u8]) -> Split<'_> {
+pub(crate) fn split_last(path: &[u8]) -> Split<'_> {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let trimmed = &path[..end];
     let slash = end < path.len();
@@ -141,7 +141,7 @@ pub fn split_last(path: &[u8]) -> Split<'_> {
 }
 
 /// Appends a component to a path.
-pub fn push(path: &mut Vec<u8>, name: &[u8]) {
+pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
     if !path.is_empty() && path.last() != Some(&b'/') {
         path.push(b'/');
     }
@@ -149,7 +149,7 @@ pub fn push(path: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// Joins a path and a component below it.
-pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = path.to_vec();
     push(&mut joined, name);
     joined

@@ -31,7 +31,7 @@ const LINES_MAX: u64 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
 
 /// Destination of the log.
-pub enum Destination {
+pub(crate) enum Destination {
     /// A file, opened for appending.
     File(File),
     /// Standard error.
@@ -44,7 +44,7 @@ pub enum Destination {
 
 impl Destination {
     /// Opens the system log, if there is one.
-    pub fn system_log() -> Destination {
+    pub(crate) fn system_log() -> Destination {
         let connect = || {
             let socket = UnixDatagram::unbound()?;
             socket.connect(SYSTEM_LOG)?;
@@ -57,7 +57,7 @@ impl Destination {
 }
 
 /// Starts logging for the whole process.
-pub fn start(destination: Destination, level: LogLevel, format: LogFormat) {
+pub(crate) fn start(destination: Destination, level: LogLevel, format: LogFormat) {
     let filter = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,

@@ -10,7 +10,7 @@ use crate::failure::{Failure, Reason, Result};
 
 /// Returns the mark that is given as text, or is in a file; `None` if there is none, or no such
 /// file.
-pub fn read(text: Option<&str>, file: Option<&Path>) -> Result<Option<ChangeMark>> {
+pub(crate) fn read(text: Option<&str>, file: Option<&Path>) -> Result<Option<ChangeMark>> {
     let (text, label) = match (text, file) {
         (Some(text), _) => (text.to_owned(), "--since".to_owned()),
         (None, Some(file)) => {
@@ -28,7 +28,7 @@ pub fn read(text: Option<&str>, file: Option<&Path>) -> Result<Option<ChangeMark
 }
 
 /// Replaces the file of a mark, so that it has the old or the new one at any time.
-pub fn replace(file: &Path, mark: &ChangeMark) -> Result<()> {
+pub(crate) fn replace(file: &Path, mark: &ChangeMark) -> Result<()> {
     let replaced = || {
         let mut temporary = file.as_os_str().to_owned();
         temporary.push(".new");

@@ -12,35 +12,35 @@ use crate::failure::{Failure, Reason, Result};
 use crate::text::printable;
 
 /// Message for a path that is in no mount of Shoal.
-pub const NOT_OURS: &str =
+pub(crate) const NOT_OURS: &str =
     "is not in a mounted Shoal volume (in one that is not mounted write VOLUME:/path)";
 
 /// Message for a mount whose server is of another version.
-pub const NOT_THIS_VERSION: &str = "another version of shoal serves it (mount it again)";
+pub(crate) const NOT_THIS_VERSION: &str = "another version of shoal serves it (mount it again)";
 
 /// Opens a file or directory to ask through it.
-pub fn open_at(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_at(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Opens a directory of a mount.
-pub fn open(dir: &Path) -> Result<OwnedFd> {
+pub(crate) fn open(dir: &Path) -> Result<OwnedFd> {
     open_at(dir).map_err(|error| Failure::usage(dir.display(), Reason::from(error)))
 }
 
 /// Asks the server of the mount that `dir` is in.
-pub fn ask<T>(dir: &Path, question: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
+pub(crate) fn ask<T>(dir: &Path, question: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
     question(&open(dir)?).map_err(|error| refused(dir, error))
 }
 
 /// Returns whether an error means that this is no mount of Shoal.
-pub fn is_not_ours(error: &io::Error) -> bool {
+pub(crate) fn is_not_ours(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::NOTTY)
 }
 
 /// Failure of a mount that has refused to answer, with the remedy.
-pub fn refused(dir: &Path, error: io::Error) -> Failure {
+pub(crate) fn refused(dir: &Path, error: io::Error) -> Failure {
     let object = printable(dir.as_os_str().as_bytes()).into_owned();
     if is_not_ours(&error) {
         let what = "is not in a mounted Shoal volume (name its file or device, or where it is \

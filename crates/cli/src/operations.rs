@@ -7,16 +7,16 @@ use shoal_fuse::{Durations, Group, Operation};
 use crate::size;
 
 /// Shares of which durations are shown, with their names.
-pub const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
+pub(crate) const SHARES: [(f64, &str); 3] = [(0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")];
 
 /// Returns the operations of a group by name.
-pub fn json(operations: &[Operation], group: Group) -> BTreeMap<&str, Durations> {
+pub(crate) fn json(operations: &[Operation], group: Group) -> BTreeMap<&str, Durations> {
     let some = operations.iter().filter(|operation| operation.group == group);
     some.map(|operation| (&*operation.name, Durations::of(&operation.timing))).collect()
 }
 
 /// Returns the durations since `before`, without operations that there have not been.
-pub fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
+pub(crate) fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
     let new = now.iter().map(|operation| {
         let earlier =
             before.iter().find(|it| it.name == operation.name && it.group == operation.group);
@@ -30,12 +30,12 @@ pub fn since(before: &[Operation], now: &[Operation]) -> Vec<Operation> {
 }
 
 /// Returns the lines of a table. `per`: seconds; counts become rates.
-pub fn table(operations: &[Operation], per: Option<f64>) -> Vec<String> {
+pub(crate) fn table(operations: &[Operation], per: Option<f64>) -> Vec<String> {
     aligned(&rows(operations, per))
 }
 
 /// Returns the rows of a table, the names of its columns first. `per`: as in [`table`].
-pub fn rows(operations: &[Operation], per: Option<f64>) -> Vec<[String; 7]> {
+pub(crate) fn rows(operations: &[Operation], per: Option<f64>) -> Vec<[String; 7]> {
     let (count, bytes) = if per.is_some() { ("per s", "bytes/s") } else { ("count", "bytes") };
     let mut rows =
         vec![["operation", count, "errors", "p50", "p99", "p99.9", bytes].map(String::from)];
@@ -58,7 +58,7 @@ pub fn rows(operations: &[Operation], per: Option<f64>) -> Vec<[String; 7]> {
 }
 
 /// Pads the columns of rows: the first to the left, the others to the right.
-pub fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
@@ -73,7 +73,7 @@ pub fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
 }
 
 /// Returns a duration with three digits and its unit: `1.23 ms`.
-pub fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     let (unit, size) = match ns {
         0..1_000 => ("ns", 1.0),
         1_000..1_000_000 => ("us", 1e3),

@@ -10,43 +10,43 @@ use crate::json::Object;
 use crate::text::printable;
 
 /// Creates a file for contents or names of all users' files: a new one is its owner's alone.
-pub fn create_private(path: &Path) -> io::Result<File> {
+pub(crate) fn create_private(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
 /// Buffered standard output, which turns its errors into failures.
-pub struct Out {
+pub(crate) struct Out {
     writer: BufWriter<StdoutLock<'static>>,
     terminal: bool,
 }
 
 impl Out {
     /// Takes standard output.
-    pub fn new() -> Out {
+    pub(crate) fn new() -> Out {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         Out { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal }
     }
 
     /// Writes bytes as they are.
-    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.writer.write_all(bytes).map_err(Failure::output)
     }
 
     /// Writes a line.
-    pub fn line(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn line(&mut self, line: &str) -> Result<()> {
         self.bytes(line.as_bytes())?;
         self.bytes(b"\n")
     }
 
     /// Writes a name: unchanged into a file or pipe, escaped for a terminal.
-    pub fn name(&mut self, name: &[u8]) -> Result<()> {
+    pub(crate) fn name(&mut self, name: &[u8]) -> Result<()> {
         if self.terminal { self.bytes(printable(name).as_bytes()) } else { self.bytes(name) }
     }
 
     /// Writes text with names in it: unchanged into a file or pipe; for a terminal escaped, except
     /// for new lines and tabs.
-    pub fn text(&mut self, text: &[u8]) -> Result<()> {
+    pub(crate) fn text(&mut self, text: &[u8]) -> Result<()> {
         if !self.terminal {
             return self.bytes(text);
         }
@@ -62,19 +62,19 @@ impl Out {
     }
 
     /// Writes arbitrary bytes: unchanged into a file or pipe; on a terminal escaped, and as a line.
-    pub fn value(&mut self, value: &[u8]) -> Result<()> {
+    pub(crate) fn value(&mut self, value: &[u8]) -> Result<()> {
         self.name(value)?;
         if self.terminal { self.bytes(b"\n") } else { Ok(()) }
     }
 
     /// Writes an object as one line of JSON.
-    pub fn json(&mut self, object: Object) -> Result<()> {
+    pub(crate) fn json(&mut self, object: Object) -> Result<()> {
         self.bytes(&object.into_bytes())?;
         self.bytes(b"\n")
     }
 
     /// Writes the buffer.
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.writer.flush().map_err(Failure::output)
     }
 }

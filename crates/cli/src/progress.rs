@@ -22,7 +22,7 @@ const LINE_PERIOD: Duration = Duration::from_secs(30);
 const DRAWS_PER_SECOND: u8 = 10;
 
 /// Progress of a command, and its error lines.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     /// Prefix of the lines without a terminal; `None` for no lines.
     lines: Option<String>,
@@ -34,25 +34,25 @@ pub struct Progress {
 
 impl Progress {
     /// For work of unknown amount.
-    pub fn counting() -> Progress {
+    pub(crate) fn counting() -> Progress {
         Progress::new("{spinner} {msg}")
     }
 
     /// For work of known amount.
-    pub fn share() -> Progress {
+    pub(crate) fn share() -> Progress {
         Progress::new("{msg} {wide_bar} {percent:>3} %  {eta} left")
     }
 
     /// For work of known amount; without a terminal, a line every 30 seconds, which begins with
     /// `name`.
-    pub fn share_in_lines(name: &dyn Display) -> Progress {
+    pub(crate) fn share_in_lines(name: &dyn Display) -> Progress {
         let mut progress = Progress::share();
         progress.lines = progress.bar.is_none().then(|| name.to_string());
         progress
     }
 
     /// Shows nothing.
-    pub fn hidden() -> Progress {
+    pub(crate) fn hidden() -> Progress {
         Progress { bar: None, ..Progress::counting() }
     }
 
@@ -84,7 +84,7 @@ impl Progress {
     }
 
     /// Shows the files and bytes done, and the current file.
-    pub fn count(&mut self, files: u64, bytes: u64, current: &[u8]) {
+    pub(crate) fn count(&mut self, files: u64, bytes: u64, current: &[u8]) {
         if !self.due() {
             return;
         }
@@ -98,7 +98,7 @@ impl Progress {
     }
 
     /// Shows the share of the work done.
-    pub fn set(&mut self, what: &str, done: u64, total: u64) {
+    pub(crate) fn set(&mut self, what: &str, done: u64, total: u64) {
         if let Some(name) = &self.lines
             && self.updated.elapsed() >= LINE_PERIOD
         {
@@ -116,13 +116,13 @@ impl Progress {
     }
 
     /// Reports the failure of one object; the command goes on.
-    pub fn failure(&mut self, object: impl Display, reason: impl Display) {
+    pub(crate) fn failure(&mut self, object: impl Display, reason: impl Display) {
         self.failures += 1;
         self.note(&format!("{object}: {reason}"));
     }
 
     /// Writes a line to standard error, above the bar.
-    pub fn note(&self, line: &str) {
+    pub(crate) fn note(&self, line: &str) {
         match &self.bar {
             Some(bar) if self.shown => bar.suspend(|| eprint_line(line)),
             _ => eprint_line(line),
@@ -130,7 +130,7 @@ impl Progress {
     }
 
     /// Runs `print`, which writes to standard output, with the bar removed.
-    pub fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
+    pub(crate) fn aside<T>(&self, print: impl FnOnce() -> T) -> T {
         match &self.bar {
             Some(bar) if self.shown => bar.suspend(print),
             _ => print(),
@@ -138,7 +138,7 @@ impl Progress {
     }
 
     /// Removes the bar; returns the exit status that the failures demand.
-    pub fn finish(&self) -> u8 {
+    pub(crate) fn finish(&self) -> u8 {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -148,13 +148,13 @@ impl Progress {
 
 /// Writes `shoal: LINE` to standard error. Unlike `eprintln!` it survives a closed standard error:
 /// there is nobody left to tell.
-pub fn eprint_line(line: &str) {
+pub(crate) fn eprint_line(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr().lock(), "shoal: {line}");
 }
 
 /// Writes a line to standard error, in place of a bar that is drawn again below it.
-pub fn eprint_line_over_bar(line: &str) {
+pub(crate) fn eprint_line_over_bar(line: &str) {
     use std::io::Write;
     let mut stderr = std::io::stderr().lock();
     if stderr.is_terminal() {

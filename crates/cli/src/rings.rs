@@ -39,19 +39,19 @@ fn path_of_id(id: &str) -> Option<PathBuf> {
 /// File with the reason why the keeper gave up a volume's last mount, beside the ring's file.
 /// `shoal info` shows it.
 #[derive(Debug)]
-pub struct GivenUp(PathBuf);
+pub(crate) struct GivenUp(PathBuf);
 
 impl GivenUp {
     /// Largest number of bytes that are read.
     const MAX: u64 = 4096;
 
     /// Returns the file of a volume, which need not exist; `None` if a ring can have no file.
-    pub fn of(volume: &Path) -> Option<GivenUp> {
+    pub(crate) fn of(volume: &Path) -> Option<GivenUp> {
         path_of(volume).map(|ring| GivenUp::beside(&ring))
     }
 
     /// The same by the volume's id, without a read of the volume.
-    pub fn of_id(id: &str) -> Option<GivenUp> {
+    pub(crate) fn of_id(id: &str) -> Option<GivenUp> {
         path_of_id(id).map(|ring| GivenUp::beside(&ring))
     }
 
@@ -60,27 +60,27 @@ impl GivenUp {
     }
 
     /// Writes the reason.
-    pub fn write(&self, text: &str) {
+    pub(crate) fn write(&self, text: &str) {
         if let Err(error) = std::fs::write(&self.0, text) {
             tracing::warn!(%error, path = %self.0.display(), "shoal info will not have the reason");
         }
     }
 
     /// Returns the reason; `None` if the last mount was not given up.
-    pub fn read(&self) -> Option<String> {
+    pub(crate) fn read(&self) -> Option<String> {
         let mut text = Vec::new();
         File::open(&self.0).ok()?.take(GivenUp::MAX).read_to_end(&mut text).ok()?;
         Some(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Removes the file: the volume is served again, or has been closed.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 /// Opens the ring of a volume, and makes it if need be. `None`: it can have no file.
-pub fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
+pub(crate) fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
     let path = path_of(volume)?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path.parent()?);
     let opened = made
@@ -98,7 +98,7 @@ pub fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
 
 /// A ring that a killed mount has left.
 #[derive(Debug)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Its memory, for the open of the volume.
     pub memory: Arc<RingMemory>,
     path: PathBuf,
@@ -107,7 +107,7 @@ pub struct Kept {
 impl Kept {
     /// Finds the ring that a volume was left with. One that is in use belongs to a mount, which is
     /// found out when the volume is opened.
-    pub fn find(volume: &Path) -> Result<Option<Kept>> {
+    pub(crate) fn find(volume: &Path) -> Result<Option<Kept>> {
         let Some(path) = path_of(volume).filter(|path| path.exists()) else { return Ok(None) };
         match RingMemory::open(&path) {
             Ok(memory) => Ok(Some(Kept { memory: Arc::new(memory), path })),
@@ -117,7 +117,7 @@ impl Kept {
     }
 
     /// Removes it: its volume has been closed.
-    pub fn remove(self) {
+    pub(crate) fn remove(self) {
         // While it is locked: nobody else has opened it.
         let _ = std::fs::remove_file(&self.path);
         GivenUp::beside(&self.path).remove();
@@ -125,7 +125,7 @@ impl Kept {
 }
 
 /// Refuses a repair of a volume whose last changes are in a ring: it does not know them.
-pub fn refuse_unread(volume: &Path) -> Result<()> {
+pub(crate) fn refuse_unread(volume: &Path) -> Result<()> {
     match Kept::find(volume)? {
         Some(kept) if kept.memory.holds_records() => {
             let why = format!(

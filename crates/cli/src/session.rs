@@ -27,7 +27,7 @@ const BATCH: usize = 1024;
 
 /// Access of a command to a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
+pub(crate) enum Access {
     /// Reads only.
     Read,
     /// Changes it.
@@ -35,7 +35,7 @@ pub enum Access {
 }
 
 /// An open volume.
-pub struct Session {
+pub(crate) struct Session {
     /// The volume.
     pub volume: Volume,
     /// Caller of the operations.
@@ -48,7 +48,7 @@ pub struct Session {
 
 /// Returns the cache on disk for a volume in a bucket that the environment asks for
 /// (`SHOAL_DISK_CACHE=DIR`, `SHOAL_DISK_CACHE_SIZE=SIZE`).
-pub fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
+pub(crate) fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let Some(directory) = set("SHOAL_DISK_CACHE").filter(|_| is_bucket(volume)) else {
         return Ok(None);
@@ -62,7 +62,7 @@ pub fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
 }
 
 /// One directory entry with its attributes.
-pub struct Listed {
+pub(crate) struct Listed {
     /// Name.
     pub name: Box<[u8]>,
     /// Attributes.
@@ -71,7 +71,7 @@ pub struct Listed {
 
 /// A file found on a walk.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub(crate) struct Found {
     /// Name.
     pub name: Box<[u8]>,
     /// Inode number.
@@ -86,7 +86,7 @@ pub struct Found {
 
 impl Found {
     /// Returns a file with all attributes.
-    pub fn with_attributes(name: Box<[u8]>, attr: Attr) -> Found {
+    pub(crate) fn with_attributes(name: Box<[u8]>, attr: Attr) -> Found {
         let Attr { ino, generation, kind, .. } = attr;
         Found { name, ino, generation, kind, attr: Some(attr) }
     }
@@ -94,7 +94,7 @@ impl Found {
 
 /// Position in a directory listing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cursor {
+pub(crate) enum Cursor {
     /// Go on after this cookie (0: at the start).
     After(u64),
     /// Go on after this inode, in the order of their numbers.
@@ -104,7 +104,7 @@ pub enum Cursor {
 }
 
 /// A directory entry to be made, changed or removed.
-pub struct Slot {
+pub(crate) struct Slot {
     /// The directory.
     pub dir: Ino,
     /// The name in it.
@@ -113,7 +113,7 @@ pub struct Slot {
 
 impl Session {
     /// Opens a volume.
-    pub fn open(path: &Path, access: Access) -> Result<Session> {
+    pub(crate) fn open(path: &Path, access: Access) -> Result<Session> {
         let read_only = access == Access::Read;
         let kept = Kept::find(path)?;
         // A read-only session needs no journal writer, checkpoints or cleaner.
@@ -137,7 +137,7 @@ impl Session {
 
     /// Writes to a volume the changes that a killed mount has left in its ring, and closes it.
     /// Whoever then opens it for writing need not know of the ring.
-    pub fn take_ring(path: &Path) -> Result<()> {
+    pub(crate) fn take_ring(path: &Path) -> Result<()> {
         match Kept::find(path)?.is_some_and(|kept| kept.memory.holds_records()) {
             true => Session::open(path, Access::Write)?.close(),
             false => Ok(()),
@@ -145,7 +145,7 @@ impl Session {
     }
 
     /// Writes everything and releases the volume.
-    pub fn close(self) -> Result<()> {
+    pub(crate) fn close(self) -> Result<()> {
         let path = self.path;
         self.volume.close().map_err(|error| Failure::volume(path.display(), &error))?;
         self.kept.into_iter().for_each(Kept::remove);
@@ -154,7 +154,7 @@ impl Session {
 
     /// Opens a volume, works, and closes it, also after a failure. The failure of the work comes
     /// first.
-    pub fn with<T>(
+    pub(crate) fn with<T>(
         path: &Path,
         access: Access,
         work: impl FnOnce(&Session) -> Result<T>,
@@ -167,12 +167,12 @@ impl Session {
     }
 
     /// Returns the name of a path in it, for messages.
-    pub fn label(&self, path: &[u8]) -> String {
+    pub(crate) fn label(&self, path: &[u8]) -> String {
         location::label(&self.path, path)
     }
 
     /// Resolves a path.
-    pub fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Entry> {
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Entry> {
         let Split { name, slash, .. } = split_last(path);
         let entry = self.volume.namespace().resolve(&self.who, Ino::ROOT, path, follow || slash)?;
         if slash && !name.is_empty() && entry.kind != FileKind::Directory {
@@ -182,7 +182,7 @@ impl Session {
     }
 
     /// Finds the directory that holds, or will hold, a path's last component.
-    pub fn slot(&self, path: &[u8]) -> Result<Slot, Reason> {
+    pub(crate) fn slot(&self, path: &[u8]) -> Result<Slot, Reason> {
         let split = split_last(path);
         match split.name {
             b"" => Err(Reason::Text("is the top directory of the volume".into())),
@@ -199,7 +199,7 @@ impl Session {
     }
 
     /// Looks a name up; `None` when there is none.
-    pub fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::raw::Result<Option<Entry>> {
+    pub(crate) fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::raw::Result<Option<Entry>> {
         match self.volume.namespace().lookup(&self.who, dir, name) {
             Ok(entry) => Ok(Some(entry)),
             Err(error) if error.is(shoal::raw::Code::NotFound) => Ok(None),
@@ -209,7 +209,7 @@ impl Session {
 
     /// Fetches the next entries of a directory, without `.` and `..`, those of a very large one in
     /// the order of its inodes.
-    pub fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Listed>> {
+    pub(crate) fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Listed>> {
         let bulk = self.volume.bulk();
         if *cursor == Cursor::After(0) && bulk.prefers_inode_order(dir)? {
             *cursor = Cursor::Inode(Ino::new(dir.root(), 0));
@@ -228,7 +228,11 @@ impl Session {
     }
 
     /// The same without attributes, which need not be read then.
-    pub fn list_names(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Found>> {
+    pub(crate) fn list_names(
+        &self,
+        dir: Ino,
+        cursor: &mut Cursor,
+    ) -> shoal::raw::Result<Vec<Found>> {
         batch(cursor, |from, take| {
             self.volume.directories().readdir(dir, from, &mut |entry| {
                 let DirEntry { name, ino, kind, .. } = entry;
@@ -239,7 +243,7 @@ impl Session {
     }
 
     /// Returns the target of a symlink, `None` for every other type.
-    pub fn target(&self, attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
+    pub(crate) fn target(&self, attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
         match attr.kind {
             FileKind::Symlink => self.volume.namespace().readlink(attr.ino).map(Some),
             _ => Ok(None),
@@ -281,7 +285,7 @@ fn batch<T>(
 
 /// Warns if the file of a volume is open to others: they could read, or change, the files of all
 /// its users. Devices have permissions of their own.
-pub fn warn_if_readable(volume: &Path, warn: fn(&str)) {
+pub(crate) fn warn_if_readable(volume: &Path, warn: fn(&str)) {
     let Ok(found) = volume.metadata() else { return };
     let mode = found.permissions().mode() & 0o7777;
     if found.is_file() && mode & 0o066 != 0 {
@@ -306,32 +310,32 @@ fn caller() -> Caller {
 
 /// Returns the process's umask. It can only be read by setting it; no other thread makes files
 /// meanwhile.
-pub fn umask() -> u32 {
+pub(crate) fn umask() -> u32 {
     let umask = rustix::process::umask(Mode::empty());
     rustix::process::umask(umask);
     umask.as_raw_mode()
 }
 
 /// The volumes that a command has opened, each once however many arguments name it.
-pub struct Sessions {
+pub(crate) struct Sessions {
     access: Access,
     open: Vec<(PathBuf, Rc<Session>)>,
 }
 
 impl Sessions {
     /// Returns an empty set.
-    pub fn new(access: Access) -> Sessions {
+    pub(crate) fn new(access: Access) -> Sessions {
         Sessions { access, open: Vec::new() }
     }
 
     /// Returns the session for a location's volume, opened at the first time.
-    pub fn get(&mut self, location: &Location) -> Result<Rc<Session>> {
+    pub(crate) fn get(&mut self, location: &Location) -> Result<Rc<Session>> {
         self.get_for(location, self.access)
     }
 
     /// Returns the session like [`Sessions::get`], opened for `access`. A command that changes a
     /// volume is not ended by the first signal, but asked to stop ([`interrupt`]).
-    pub fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
+    pub(crate) fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
         // A path that cannot be resolved is left as it is, and opening it reports why.
         let real = location.volume.canonicalize().unwrap_or_else(|_| location.volume.clone());
         if let Some((_, session)) = self.open.iter().find(|(path, _)| *path == real) {
@@ -346,7 +350,7 @@ impl Sessions {
     }
 
     /// Closes them all, also after a failure: earlier changes must stay.
-    pub fn close(self) -> Result<()> {
+    pub(crate) fn close(self) -> Result<()> {
         let mut result = Ok(());
         for (_, session) in self.open {
             if let Ok(session) = Rc::try_unwrap(session) {
@@ -358,7 +362,10 @@ impl Sessions {
 
     /// Runs a command's work and closes the volumes after it. The failure of the work comes first;
     /// but an interrupted command promises that its changes are on disk.
-    pub fn run(access: Access, work: impl FnOnce(&mut Sessions) -> Result<u8>) -> Result<u8> {
+    pub(crate) fn run(
+        access: Access,
+        work: impl FnOnce(&mut Sessions) -> Result<u8>,
+    ) -> Result<u8> {
         let mut sessions = Sessions::new(access);
         let result = work(&mut sessions);
         let closed = sessions.close();

@@ -4,7 +4,7 @@
 const UNITS: &[u8] = b"KMGTPE";
 
 /// Parses `8G`, `512`, `64MiB`, `1t`: a whole number and an optional binary unit.
-pub fn parse(text: &str) -> Result<u64, String> {
+pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let explain = |what: &str| {
         format!("'{text}' {what}: write a whole number of bytes, or one with K, M, G or T, as 8G")
     };
@@ -39,7 +39,7 @@ fn unit_power(unit: &str) -> Option<u32> {
 
 /// A unit in which sizes are printed, rounded up.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unit {
+pub(crate) struct Unit {
     bytes: u64,
     /// Printed behind the number, if the unit was given without one.
     suffix: String,
@@ -47,13 +47,13 @@ pub struct Unit {
 
 impl Unit {
     /// A unit of so many bytes, at least 1.
-    pub fn of(bytes: u64) -> Unit {
+    pub(crate) fn of(bytes: u64) -> Unit {
         Unit { bytes, suffix: String::new() }
     }
 
     /// Parses a unit as `du -B` has it: `4096`, `2M`; `M` or `MiB`, which is printed behind the
     /// number; `MB`, 1000 kB of 1000 bytes.
-    pub fn parse(text: &str) -> Result<Unit, String> {
+    pub(crate) fn parse(text: &str) -> Result<Unit, String> {
         let explain = || {
             format!("'{text}' is no unit: write a number, one with K, M, G or T, or a letter alone")
         };
@@ -86,13 +86,13 @@ impl Unit {
     }
 
     /// Formats a size.
-    pub fn show(&self, size: u64) -> String {
+    pub(crate) fn show(&self, size: u64) -> String {
         format!("{}{}", size.div_ceil(self.bytes), self.suffix)
     }
 }
 
 /// Formats `8.0 GiB`, `512 B`: three significant digits.
-pub fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
     }
@@ -108,7 +108,7 @@ pub fn human(bytes: u64) -> String {
 
 /// Formats `0`, `512`, `1.5K`, `23M` as the usual tools do: rounded up, two digits if there is one
 /// before the point.
-pub fn ceiling(value: u64) -> String {
+pub(crate) fn ceiling(value: u64) -> String {
     let mut unit: u128 = 1;
     let mut letter = None;
     let value = u128::from(value);

@@ -5,7 +5,7 @@ use shoal::raw::{Generation, Ino, Result};
 use crate::session::{Cursor, Found, Session};
 
 /// Some entries of a directory, and the place behind them.
-pub struct Batch {
+pub(crate) struct Batch {
     /// The entries.
     pub entries: Result<Vec<Found>>,
     /// The place behind them; after a failure the end.
@@ -14,7 +14,7 @@ pub struct Batch {
 
 /// A directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DirId {
+pub(crate) struct DirId {
     /// Its inode.
     pub ino: Ino,
     /// Generation of the inode, if it comes from a mount, where directories may be removed
@@ -23,7 +23,7 @@ pub struct DirId {
 }
 
 /// Directories that can be listed by several threads.
-pub trait Source: Sync {
+pub(crate) trait Source: Sync {
     /// Returns how many directories a call should list that nobody waits for.
     fn at_once(&self) -> usize;
 
@@ -34,7 +34,7 @@ pub trait Source: Sync {
 
 impl Found {
     /// Returns the directory that it is.
-    pub fn dir(&self) -> DirId {
+    pub(crate) fn dir(&self) -> DirId {
         DirId { ino: self.ino, generation: self.generation }
     }
 }

@@ -12,16 +12,16 @@ const HOUR: f64 = 3600.0;
 
 /// Numbers of the store below a volume, by name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StoreCounts(BTreeMap<String, u64>);
+pub(crate) struct StoreCounts(BTreeMap<String, u64>);
 
 impl StoreCounts {
     /// That of a volume; `None`: it is not in a bucket.
-    pub fn of_volume(facts: &[Fact]) -> Option<StoreCounts> {
+    pub(crate) fn of_volume(facts: &[Fact]) -> Option<StoreCounts> {
         StoreCounts::of(facts.iter().map(|fact| (fact.name, fact.value)))
     }
 
     /// That of a mount, by its counters.
-    pub fn of_mount(stats: &[Stat]) -> Option<StoreCounts> {
+    pub(crate) fn of_mount(stats: &[Stat]) -> Option<StoreCounts> {
         let named = |stat: &Stat| Some((stat.name.strip_prefix("store_")?.to_owned(), stat.value));
         StoreCounts::of(stats.iter().filter_map(named))
     }
@@ -48,7 +48,7 @@ impl StoreCounts {
     }
 
     /// Lines about the objects, and what it costs to keep them.
-    pub fn rows(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
         let (objects, pieces) = (self.get("objects"), self.get("pieces"));
         let objects =
             format!("{objects} of {}, in {pieces} pieces", human(self.get("stored_bytes")));
@@ -57,7 +57,7 @@ impl StoreCounts {
     }
 
     /// A line about the requests since the volume was opened, and their price.
-    pub fn row_of_requests(&self) -> (&'static str, String) {
+    pub(crate) fn row_of_requests(&self) -> (&'static str, String) {
         let [writes, reads] = self.requests();
         let [sent, received] = ["sent_bytes", "received_bytes"].map(|name| human(self.get(name)));
         let price = dollars(self.get("cost_microdollars") as f64 / 1e6);
@@ -67,7 +67,7 @@ impl StoreCounts {
     }
 
     /// Rates of requests and bytes since an earlier reading, and their price, as clauses.
-    pub fn since(&self, before: &StoreCounts, seconds: f64) -> Vec<String> {
+    pub(crate) fn since(&self, before: &StoreCounts, seconds: f64) -> Vec<String> {
         // An owner counts anew after it took over.
         let grown = |name: &str| self.get(name).saturating_sub(before.get(name));
         let rate = |n: u64| format!("{:.1}", n as f64 / seconds);

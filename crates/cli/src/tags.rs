@@ -50,7 +50,7 @@ impl<'a> Tag<'a> {
 
 /// Returns the path of a volume: the one that a tag names, or the argument itself. A file whose
 /// name looks like a tag is written with ./ before it.
-pub fn resolve(argument: &Path) -> Result<PathBuf> {
+pub(crate) fn resolve(argument: &Path) -> Result<PathBuf> {
     let Some(tag) = argument.to_str().and_then(Tag::parse) else {
         return Ok(argument.to_owned());
     };
@@ -123,13 +123,13 @@ fn names(partitions: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns whether udev leaves a character of a name as it is.
-pub fn is_safe(c: char) -> bool {
+pub(crate) fn is_safe(c: char) -> bool {
     c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii()
 }
 
 /// Encodes a value as udev does in names of links and in `..._ENC`: bytes that are not safe become
 /// `\x20`.
-pub fn encoded(value: &str) -> String {
+pub(crate) fn encoded(value: &str) -> String {
     let one = |c: char| match is_safe(c) {
         true => c.to_string(),
         false => format!("\\x{:02x}", u32::from(c)),

@@ -7,7 +7,7 @@ use shoal::raw::{Attr, FileKind};
 
 /// Escapes a name for messages and terminals: control characters and bytes that are not UTF-8 are
 /// written `\xNN`, so that a name can neither forge a line nor control the terminal.
-pub fn printable(name: &[u8]) -> Cow<'_, str> {
+pub(crate) fn printable(name: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(name) {
         Ok(text) if !text.chars().any(char::is_control) => Cow::Borrowed(text),
         _ => Cow::Owned(escaped(name, true)),
@@ -15,7 +15,7 @@ pub fn printable(name: &[u8]) -> Cow<'_, str> {
 }
 
 /// Returns text with `\xNN` for bytes that are not UTF-8, and for control characters if asked.
-pub fn escaped(name: &[u8], controls: bool) -> String {
+pub(crate) fn escaped(name: &[u8], controls: bool) -> String {
     let mut text = String::with_capacity(name.len() + 16);
     let hex = |text: &mut String, bytes: &[u8]| {
         for byte in bytes {
@@ -37,7 +37,7 @@ pub fn escaped(name: &[u8], controls: bool) -> String {
 }
 
 /// Returns two digits for each byte.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
@@ -46,7 +46,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 /// Decodes hexadecimal text; spaces and new lines are skipped. `None`: it is not hexadecimal.
-pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &[u8]) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text
         .iter()
         .filter(|byte| !byte.is_ascii_whitespace())
@@ -57,7 +57,7 @@ pub fn unhex(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Returns the name of a type, in JSON and in `find --type`'s long form.
-pub fn kind_name(kind: FileKind) -> &'static str {
+pub(crate) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Fifo => "fifo",
         FileKind::CharDevice => "char_device",
@@ -70,7 +70,7 @@ pub fn kind_name(kind: FileKind) -> &'static str {
 }
 
 /// Returns the letter of a type in find(1).
-pub fn kind_letter(kind: FileKind) -> u8 {
+pub(crate) fn kind_letter(kind: FileKind) -> u8 {
     match kind {
         FileKind::Fifo => b'p',
         FileKind::CharDevice => b'c',
@@ -83,14 +83,14 @@ pub fn kind_letter(kind: FileKind) -> u8 {
 }
 
 /// Formats type and mode as `drwxr-xr-x`.
-pub fn mode_text(attr: &Attr) -> String {
+pub(crate) fn mode_text(attr: &Attr) -> String {
     let mut text = String::with_capacity(10);
     push_mode(&mut text, attr);
     text
 }
 
 /// Appends type and mode to a text.
-pub fn push_mode(text: &mut String, attr: &Attr) {
+pub(crate) fn push_mode(text: &mut String, attr: &Attr) {
     text.push(match attr.kind {
         FileKind::Regular => '-',
         kind => char::from(kind_letter(kind)),
@@ -99,7 +99,7 @@ pub fn push_mode(text: &mut String, attr: &Attr) {
 }
 
 /// Formats permission bits as `rwxr-xr-x`.
-pub fn permissions_text(mode: u32) -> String {
+pub(crate) fn permissions_text(mode: u32) -> String {
     let mut text = String::with_capacity(9);
     push_permissions(&mut text, mode);
     text
@@ -120,19 +120,19 @@ fn push_permissions(text: &mut String, mode: u32) {
 }
 
 /// Returns major and minor number of a device file.
-pub fn device_numbers(attr: &Attr) -> Option<[u32; 2]> {
+pub(crate) fn device_numbers(attr: &Attr) -> Option<[u32; 2]> {
     let is_device = matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice);
     let dev = u64::from(attr.rdev);
     is_device.then(|| [rustix::fs::major(dev), rustix::fs::minor(dev)])
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use shoal::raw::{Generation, Ino, Time};
 
     /// Returns attributes of a file.
-    pub fn attr(kind: FileKind, mode: u32) -> Attr {
+    pub(crate) fn attr(kind: FileKind, mode: u32) -> Attr {
         let time = Time { sec: 1, nsec: 2 };
         Attr {
             ino: Ino(7),

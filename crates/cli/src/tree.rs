@@ -17,7 +17,7 @@ use crate::text::printable;
 
 /// A tree that a place is in.
 #[derive(Clone)]
-pub enum Tree {
+pub(crate) enum Tree {
     /// In a volume that is open here.
     Volume(Rc<Session>),
     /// In a mount.
@@ -25,7 +25,7 @@ pub enum Tree {
 }
 
 /// A place that exists.
-pub struct Operand {
+pub(crate) struct Operand {
     /// The tree that it is in.
     pub tree: Tree,
     /// Path in the volume or, in a mount, as it was typed.
@@ -35,7 +35,7 @@ pub struct Operand {
 }
 
 /// A place that cannot be looked at.
-pub struct Missing {
+pub(crate) struct Missing {
     /// Its name.
     pub label: String,
     /// Why.
@@ -45,7 +45,7 @@ pub struct Missing {
 impl Operand {
     /// Opens a place: `VOLUME:/path`, a volume, or a path in a mount. The failure is that of
     /// opening the volume, or that there is none.
-    pub fn open(
+    pub(crate) fn open(
         sessions: &mut Sessions,
         access: Access,
         place: &OsStr,
@@ -76,14 +76,14 @@ impl Operand {
     }
 
     /// Returns the name of the place in messages.
-    pub fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         self.tree.label(&self.path)
     }
 }
 
 impl Tree {
     /// Returns what a walk lists.
-    pub fn source(&self) -> &dyn Source {
+    pub(crate) fn source(&self) -> &dyn Source {
         match self {
             Tree::Volume(session) => &**session,
             Tree::Mount(mount) => &**mount,
@@ -91,7 +91,7 @@ impl Tree {
     }
 
     /// Returns the name of a path in it, for messages.
-    pub fn label(&self, path: &[u8]) -> String {
+    pub(crate) fn label(&self, path: &[u8]) -> String {
         match self {
             Tree::Volume(session) => session.label(path),
             Tree::Mount(_) => printable(path).into_owned(),
@@ -99,7 +99,7 @@ impl Tree {
     }
 
     /// Returns a number that two trees of one volume share.
-    pub fn volume_id(&self) -> (bool, u64) {
+    pub(crate) fn volume_id(&self) -> (bool, u64) {
         match self {
             Tree::Volume(session) => (false, Rc::as_ptr(session) as usize as u64),
             Tree::Mount(mount) => (true, mount.device()),
@@ -107,7 +107,7 @@ impl Tree {
     }
 
     /// Looks a path up. In a mount the generation is unknown.
-    pub fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
         match self {
             Tree::Volume(session) => session.find(path, follow),
             Tree::Mount(_) => InMount::stat(path, follow),
@@ -115,7 +115,7 @@ impl Tree {
     }
 
     /// Returns the target of a symlink at a path, `None` for every other type.
-    pub fn target(&self, path: &[u8], attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
+    pub(crate) fn target(&self, path: &[u8], attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
         match self {
             _ if attr.kind != FileKind::Symlink => Ok(None),
             Tree::Volume(session) => session.target(attr),
@@ -124,7 +124,7 @@ impl Tree {
     }
 
     /// Returns the attributes of a directory and of the one that it is in.
-    pub fn dots(&self, path: &[u8], dir: shoal::raw::Ino) -> shoal::raw::Result<[Attr; 2]> {
+    pub(crate) fn dots(&self, path: &[u8], dir: shoal::raw::Ino) -> shoal::raw::Result<[Attr; 2]> {
         match self {
             Tree::Volume(session) => {
                 let (attributes, names) =

@@ -17,7 +17,7 @@ use crate::source::{Batch, Source};
 
 /// The parts of a tree that a walk goes to, and how.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Attributes are not read: entries have names and types alone.
     pub names_only: bool,
     /// Directories are returned a second time behind what is in them.
@@ -49,7 +49,7 @@ struct Frame {
 }
 
 /// Result of a step.
-pub enum Step {
+pub(crate) enum Step {
     /// An entry. A directory's contents come next, unless it is skipped.
     Found(Found),
     /// A directory whose contents have all come, or that was skipped; only if asked for.
@@ -59,7 +59,7 @@ pub enum Step {
 }
 
 /// A walk in progress.
-pub struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     ahead: &'a Ahead<'a>,
     options: Options,
     stack: Vec<Frame>,
@@ -71,7 +71,7 @@ pub struct Walk<'a> {
 impl Walk<'_> {
     /// Starts at directory `top`, whose path is `path`, and does `work` with the walk. `top` itself
     /// is not returned.
-    pub fn through<T>(
+    pub(crate) fn through<T>(
         source: &dyn Source,
         (top, path): (Found, &[u8]),
         options: Options,
@@ -86,22 +86,22 @@ impl Walk<'_> {
     }
 
     /// Returns the path of the last entry returned.
-    pub fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }
 
     /// Returns the number of directories above the last entry returned, the top included.
-    pub fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.stack.len()
     }
 
     /// Returns the directory that the last entry is in.
-    pub fn dir(&self) -> Option<Ino> {
+    pub(crate) fn dir(&self) -> Option<Ino> {
         self.stack.last().map(|frame| frame.found.ino)
     }
 
     /// Leaves out the contents of the directory just returned.
-    pub fn skip(&mut self) {
+    pub(crate) fn skip(&mut self) {
         if let Some(frame) = &mut self.entering {
             frame.cursor = Cursor::End;
             if let Some(job) = frame.job.take() {
@@ -111,7 +111,7 @@ impl Walk<'_> {
     }
 
     /// Takes the next step; `None` at the end.
-    pub fn step(&mut self) -> Option<Step> {
+    pub(crate) fn step(&mut self) -> Option<Step> {
         if let Some(frame) = self.entering.take() {
             self.stack.push(frame);
         }

@@ -41,7 +41,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    pub fn start(state: Arc<State>) -> Result<Background> {
+    pub(crate) fn start(state: Arc<State>) -> Result<Background> {
         let stop = Arc::new(AtomicBool::new(false));
         let background = Background { stop: stop.clone(), threads: Mutex::default() };
         let spawn = |name: &str, run: fn(&State, &AtomicBool)| {
@@ -77,7 +77,7 @@ impl Background {
     }
 
     /// Stops the threads and waits for them.
-    pub fn stop(&self, state: &State) {
+    pub(crate) fn stop(&self, state: &State) {
         self.stop.store(true, Ordering::Release);
         state.store.checkpoints().request();
         state.reaping.wake();

@@ -38,7 +38,7 @@ const OF_CONTENTS: [&str; 7] = [
 ];
 
 /// Callback with the problems and planned repairs. Returns whether to continue.
-pub type Ask<'a> = &'a mut dyn FnMut(&RepairReport) -> bool;
+pub(crate) type Ask<'a> = &'a mut dyn FnMut(&RepairReport) -> bool;
 
 impl Volume {
     /// Checks the volume in a file or on a block device that is not in use, and repairs it.

@@ -14,17 +14,17 @@ pub(crate) struct NameIn<'a> {
 impl<'a> NameIn<'a> {
     /// Must be called while the directory is locked, so that its generation cannot change.
     #[inline]
-    pub fn new(dir: Ino, core: &Core, name: &'a [u8]) -> NameIn<'a> {
+    pub(crate) fn new(dir: Ino, core: &Core, name: &'a [u8]) -> NameIn<'a> {
         NameIn { link: Link { dir, generation: core.generation }, name }
     }
 
-    pub fn id(&self) -> Id<'a> {
+    pub(crate) fn id(&self) -> Id<'a> {
         Id::parent(self.link, self.name)
     }
 
     /// Returns whether the pointer of this name is the whole attribute fork of an inode of `root`.
     #[inline]
-    pub fn is_all_of(&self, root: RootId, inode: &Inode) -> bool {
+    pub(crate) fn is_all_of(&self, root: RootId, inode: &Inode) -> bool {
         let (fork, end) = (&inode.attr[..], HEADER + self.name.len());
         fork.len() == end + PARENT_SIZE
             && fork[..2] == [Namespace::Parent as u8, self.name.len() as u8]

@@ -43,7 +43,7 @@ pub(crate) struct Waste {
 impl Waste {
     /// Moves the live data of a few segments, if too much of the volume is dead. Returns whether
     /// there is more to do.
-    pub fn reduce(&mut self, state: &State) -> Result<bool> {
+    pub(crate) fn reduce(&mut self, state: &State) -> Result<bool> {
         let store = &state.store;
         let epoch = store.checkpoints().newest_epoch();
         if self.epoch != epoch {

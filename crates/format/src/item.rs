@@ -24,21 +24,21 @@ mod codec {
     use shoal_base::RootId;
     use shoal_base::limits::TREE_VALUE_MAX;
 
-    pub fn put<T: Field>(value: &T, out: &mut Vec<u8>) {
+    pub(super) fn put<T: Field>(value: &T, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + T::LEN, 0);
         value.put(&mut out[start..]);
     }
 
     /// Bytes, preceded by their number (2 bytes).
-    pub mod len16 {
+    pub(super) mod len16 {
         use super::*;
-        pub const LEN: usize = 2;
-        pub fn put(bytes: &[u8], out: &mut Vec<u8>) {
+        pub(crate) const LEN: usize = 2;
+        pub(crate) fn put(bytes: &[u8], out: &mut Vec<u8>) {
             out.put_u16(bytes.len() as u16);
             out.put_bytes(bytes);
         }
-        pub fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+        pub(crate) fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
             let len = r.u16()?;
             r.take(len.into())
         }
@@ -46,51 +46,51 @@ mod codec {
 
     /// The same, but at most as long as a tree value may be. A longer value would make a tree split
     /// its leaf forever.
-    pub mod value {
+    pub(super) mod value {
         use super::*;
-        pub const LEN: usize = super::len16::LEN;
-        pub use super::len16::put;
-        pub fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+        pub(crate) const LEN: usize = super::len16::LEN;
+        pub(crate) use super::len16::put;
+        pub(crate) fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
             super::len16::get(r).filter(|value| value.len() <= TREE_VALUE_MAX)
         }
     }
 
     /// Bytes, preceded by their number (1 byte).
-    pub mod len8 {
+    pub(super) mod len8 {
         use super::*;
-        pub const LEN: usize = 1;
-        pub fn put(bytes: &[u8], out: &mut Vec<u8>) {
+        pub(crate) const LEN: usize = 1;
+        pub(crate) fn put(bytes: &[u8], out: &mut Vec<u8>) {
             out.put_u8(bytes.len() as u8);
             out.put_bytes(bytes);
         }
-        pub fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+        pub(crate) fn get<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
             let len = r.u8()?;
             r.take(len.into())
         }
     }
 
     /// The core of an inode.
-    pub mod core {
+    pub(super) mod core {
         use super::*;
         use crate::inode::Core;
-        pub const LEN: usize = Core::SIZE;
-        pub fn put(core: &Core, root: RootId, out: &mut Vec<u8>) {
+        pub(crate) const LEN: usize = Core::SIZE;
+        pub(crate) fn put(core: &Core, root: RootId, out: &mut Vec<u8>) {
             core.encode(root, out);
         }
-        pub fn get(r: &mut Reader<'_>, root: RootId) -> Option<Core> {
+        pub(crate) fn get(r: &mut Reader<'_>, root: RootId) -> Option<Core> {
             Core::decode(root, r)
         }
     }
 
     /// A directory entry, preceded by the length of its name (1 byte).
-    pub mod entry {
+    pub(super) mod entry {
         use super::*;
-        pub const LEN: usize = 1 + dirent::HEADER;
-        pub fn put(entry: &Dirent<'_>, root: RootId, out: &mut Vec<u8>) {
+        pub(crate) const LEN: usize = 1 + dirent::HEADER;
+        pub(crate) fn put(entry: &Dirent<'_>, root: RootId, out: &mut Vec<u8>) {
             out.put_u8(entry.name.len() as u8);
             entry.encode(root, out);
         }
-        pub fn get<'a>(r: &mut Reader<'a>, root: RootId) -> Option<Dirent<'a>> {
+        pub(crate) fn get<'a>(r: &mut Reader<'a>, root: RootId) -> Option<Dirent<'a>> {
             let len = dirent::HEADER + usize::from(r.u8()?);
             Dirent::decode(root, r.take(len)?)
         }

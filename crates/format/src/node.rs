@@ -380,7 +380,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    pub const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
+    pub(super) const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
 
     fn random(state: &mut u64) -> u64 {
         *state ^= *state << 13;

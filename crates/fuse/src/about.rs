@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// Facts about a mount.
 #[derive(Default)]
-pub struct About {
+pub(crate) struct About {
     facts: OnceLock<Facts>,
     read_only: AtomicBool,
     noatime: AtomicBool,
@@ -22,7 +22,7 @@ pub struct About {
 }
 
 /// Facts that are known when a mount begins.
-pub struct Facts {
+pub(crate) struct Facts {
     /// Source in the list of mounts.
     pub source: String,
     /// Options, as a list for `-o`.
@@ -39,47 +39,47 @@ pub struct Facts {
 
 impl About {
     /// Records the facts, once.
-    pub fn begin(&self, facts: Facts) {
+    pub(crate) fn begin(&self, facts: Facts) {
         self.set(facts.is_read_only, facts.noatime);
         // A second call has nothing to say.
         let _ = self.facts.set(facts);
     }
 
     /// Returns the facts; `None` before [`About::begin`].
-    pub fn facts(&self) -> Option<&Facts> {
+    pub(crate) fn facts(&self) -> Option<&Facts> {
         self.facts.get()
     }
 
     /// Records that a scrub has ended.
-    pub fn scrubbed(&self) {
+    pub(crate) fn scrubbed(&self) {
         *self.scrubbed.lock() = Some(Instant::now());
     }
 
     /// Returns the end of the last scrub; `None`: none has ended.
-    pub fn last_scrub(&self) -> Option<Instant> {
+    pub(crate) fn last_scrub(&self) -> Option<Instant> {
         *self.scrubbed.lock()
     }
 
     /// Returns whether changes are refused.
     #[inline]
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
     }
 
     /// Returns whether access times do not change while the mount is writable.
-    pub fn is_noatime(&self) -> bool {
+    pub(crate) fn is_noatime(&self) -> bool {
         self.noatime.load(Ordering::Acquire)
     }
 
     /// Begins a change that the kernel knows nothing of. It is in progress until the guard is
     /// dropped; `None` if changes are refused.
-    pub fn begin_change(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn begin_change(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.gate.read_recursive();
         (!self.is_read_only()).then_some(guard)
     }
 
     /// Refuses changes from now on, or allows them again. No change is in progress when it returns.
-    pub fn set(&self, read_only: bool, noatime: bool) {
+    pub(crate) fn set(&self, read_only: bool, noatime: bool) {
         let _alone = self.gate.write();
         self.noatime.store(noatime, Ordering::Release);
         self.read_only.store(read_only, Ordering::Release);

@@ -20,7 +20,7 @@ const SLOTS: usize = 64;
 
 /// The caller of the request at hand. One for each thread and reused, so that a request costs no
 /// allocation and no reference count.
-pub struct Who {
+pub(crate) struct Who {
     caller: Caller,
     nobody: Arc<[u32]>,
     cache: Vec<Option<Known>>,
@@ -38,7 +38,7 @@ struct Known {
 
 impl Who {
     /// Creates the state of a new thread.
-    pub fn new() -> Who {
+    pub(crate) fn new() -> Who {
         let caller = Caller::root();
         let nobody = caller.groups.clone();
         let cache = std::iter::repeat_with(|| None).take(SLOTS).collect();
@@ -48,7 +48,12 @@ impl Who {
     /// Becomes the caller of `request`; `kernel_checks` if the kernel checks permissions. The umask
     /// is 0 until the operation sets it.
     #[inline]
-    pub fn adopt(&mut self, request: &Request<'_>, op: Opcode, kernel_checks: bool) -> &mut Caller {
+    pub(crate) fn adopt(
+        &mut self,
+        request: &Request<'_>,
+        op: Opcode,
+        kernel_checks: bool,
+    ) -> &mut Caller {
         let header = &request.header;
         self.caller.uid = header.uid;
         self.caller.gid = header.gid;

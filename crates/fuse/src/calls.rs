@@ -11,36 +11,36 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Bit in the number of a request that the kernel has sent again.
-pub const RESENT: u64 = 1 << 63;
+pub(crate) const RESENT: u64 = 1 << 63;
 
 /// Returns a number of nodes that no server before this one has reached: none makes a million in a
 /// second.
-pub fn first_number() -> u64 {
+pub(crate) fn first_number() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs() << 20)
 }
 
 /// The calls of a mount whose server can be replaced.
-pub struct Calls {
+pub(crate) struct Calls {
     memory: Arc<RingMemory>,
     left: Mutex<HashMap<u64, Left>>,
 }
 
 impl Calls {
     /// Finds what dead servers of the same connection have left.
-    pub fn inherited(memory: Arc<RingMemory>) -> Calls {
+    pub(crate) fn inherited(memory: Arc<RingMemory>) -> Calls {
         let left = memory.calls_left().into_iter().map(|left| (left.unique, left)).collect();
         Calls { memory, left: Mutex::new(left) }
     }
 
     /// For a new connection: nothing is left.
-    pub fn new(memory: Arc<RingMemory>) -> Calls {
+    pub(crate) fn new(memory: Arc<RingMemory>) -> Calls {
         memory.forget_calls();
         Calls { memory, left: Mutex::default() }
     }
 
     /// Returns the notes of a new thread; `None` if there are too many threads.
-    pub fn thread(&self) -> Option<Noted> {
+    pub(crate) fn thread(&self) -> Option<Noted> {
         let note = self.memory.claim_call();
         if note.is_none() {
             tracing::warn!("too many threads: a call may be made twice if the server is killed");
@@ -50,7 +50,7 @@ impl Calls {
 }
 
 /// A thread's note of its request in work.
-pub struct Noted {
+pub(crate) struct Noted {
     note: CallNote,
     /// A dead server's note of the request in work, which it had carried out.
     done: Option<Left>,
@@ -59,7 +59,7 @@ pub struct Noted {
 impl Noted {
     /// Records that request `unique` is in work. Returns what a dead server has left of it.
     #[inline]
-    pub fn begin(&mut self, calls: &Calls, unique: u64) -> Outcome {
+    pub(crate) fn begin(&mut self, calls: &Calls, unique: u64) -> Outcome {
         match unique & RESENT {
             0 => self.note.begin(unique, None),
             _ => return self.begin_resent(calls, unique & !RESENT),
@@ -81,7 +81,7 @@ impl Noted {
 
     /// Records that the request has been answered.
     #[inline]
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.note.end();
         if let Some(done) = self.done.take() {
             done.answered();

@@ -36,14 +36,14 @@ const FAILURE_BYTES_MAX: usize = 1 << 20;
 
 /// The changes of a mount.
 #[derive(Default)]
-pub struct Changing {
+pub(crate) struct Changing {
     threads: Mutex<Vec<(Arc<Running>, JoinHandle<()>)>>,
     /// The mount has ended.
     leave: Arc<AtomicBool>,
 }
 
 /// A change.
-pub struct Running {
+pub(crate) struct Running {
     /// User who has asked for it.
     uid: u32,
     cancel: AtomicBool,
@@ -62,7 +62,7 @@ struct State {
 }
 
 /// Something that could not be changed.
-pub struct Failure {
+pub(crate) struct Failure {
     /// Its path below the directory of the change.
     pub path: Vec<u8>,
     /// The inode.
@@ -79,7 +79,7 @@ impl Changing {
     ///
     /// # Errors
     /// `EAGAIN`: too many are in progress, or there can be no thread.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         volume: &Arc<Volume>,
         (who, dir): (&Caller, Ino),
@@ -110,14 +110,14 @@ impl Changing {
     }
 
     /// Returns whether a change is in progress.
-    pub fn is_any(&self) -> bool {
+    pub(crate) fn is_any(&self) -> bool {
         self.threads.lock().iter().any(|(_, thread)| !thread.is_finished())
     }
 }
 
 impl Changing {
     /// Stops all changes after their current steps: the volume continues them.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.leave.store(true, Ordering::Release);
         for (_, thread) in self.threads.lock().drain(..) {
             let _ = thread.join();
@@ -209,18 +209,18 @@ impl Running {
     }
 
     /// Returns whether a user may cancel it.
-    pub fn is_of(&self, uid: u32) -> bool {
+    pub(crate) fn is_of(&self, uid: u32) -> bool {
         uid == 0 || uid == self.uid
     }
 
     /// Ends it after the current step.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         self.cancel.store(true, Ordering::Relaxed);
     }
 
     /// Waits for failures or the end, at most this long; then passes the failures to `tell`, which
     /// returns whether there was room. Returns the progress, and the result if all is told.
-    pub fn news(
+    pub(crate) fn news(
         &self,
         at_most: Duration,
         mut tell: impl FnMut(&mut Failure) -> bool,

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// State of a thread that answers requests.
-pub struct Worker {
+pub(crate) struct Worker {
     session: Arc<Session>,
     who: Who,
     /// The note of the request in work, where a server can be replaced.

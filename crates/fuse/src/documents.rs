@@ -11,17 +11,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Name of the directory, in the top directory. A real file of that name comes first.
-pub const DIRECTORY_NAME: &str = ".shoal";
+pub(crate) const DIRECTORY_NAME: &str = ".shoal";
 /// Bits of the node ids of the directory and of documents.
 const INFO: u64 = VIRTUAL | 1 << 61;
 /// Node of the directory.
-pub const DIRECTORY: Ino = Ino(INFO);
+pub(crate) const DIRECTORY: Ino = Ino(INFO);
 /// Most documents at a time.
 const DOCUMENTS_MAX: usize = 64;
 
 /// Returns whether a node is the directory or a document.
 #[inline]
-pub fn is_document(node: Ino) -> bool {
+pub(crate) fn is_document(node: Ino) -> bool {
     // With both bits it is a control file.
     node.0 & (INFO | 1 << 62) == INFO
 }
@@ -33,7 +33,7 @@ struct Document {
 
 /// The documents that the kernel has references to.
 #[derive(Default)]
-pub struct Documents(Mutex<State>);
+pub(crate) struct Documents(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -43,12 +43,12 @@ struct State {
 
 impl Documents {
     /// Keeps the numbers of nodes apart from those of a server before this one, which are `ESTALE`.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.0.lock().made = crate::calls::first_number();
     }
 
     /// Makes a document, with one reference of the kernel.
-    pub fn make(&self, text: Vec<u8>) -> Ino {
+    pub(crate) fn make(&self, text: Vec<u8>) -> Ino {
         let state = &mut *self.0.lock();
         state.made += 1;
         let id = INFO | state.made;
@@ -63,12 +63,12 @@ impl Documents {
     ///
     /// # Errors
     /// `ESTALE`: there have been many newer ones.
-    pub fn get(&self, id: Ino) -> Result<Arc<[u8]>, Errno> {
+    pub(crate) fn get(&self, id: Ino) -> Result<Arc<[u8]>, Errno> {
         self.0.lock().nodes.get(&id.0).map(|it| it.text.clone()).ok_or(Errno::ESTALE)
     }
 
     /// Drops `n` references of the kernel.
-    pub fn forget(&self, id: Ino, n: u64) {
+    pub(crate) fn forget(&self, id: Ino, n: u64) {
         let state = &mut *self.0.lock();
         let Some(document) = state.nodes.get_mut(&id.0) else { return };
         document.lookups = document.lookups.saturating_sub(n);

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 const BATCH: usize = 256;
 
 /// An answer that is being given.
-pub struct Feed {
+pub(crate) struct Feed {
     reader: ChangeReader,
     batch: VecDeque<Change>,
     at: Place,
@@ -28,13 +28,13 @@ struct Place {
 
 impl Feed {
     /// Begins an answer.
-    pub fn new(reader: ChangeReader) -> Feed {
+    pub(crate) fn new(reader: ChangeReader) -> Feed {
         Feed { reader, batch: VecDeque::new(), at: Place::default() }
     }
 
     /// Adds changes to a piece until it is full, or `stop` returns true between two steps. Returns
     /// whether that is all, with the mark. What can be found again is freed before the next piece.
-    pub fn fill(
+    pub(crate) fn fill(
         &mut self,
         volume: &Volume,
         piece: &mut Piece<'_>,

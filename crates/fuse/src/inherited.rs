@@ -21,7 +21,7 @@ const MESSAGE: usize = 64;
 
 /// Inodes to ask the kernel about.
 #[derive(Default)]
-pub struct Inherited {
+pub(crate) struct Inherited {
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -39,7 +39,7 @@ struct State {
 
 impl Inherited {
     /// Queues an unlinked inode.
-    pub fn ask(&self, ino: Ino) {
+    pub(crate) fn ask(&self, ino: Ino) {
         let mut state = self.state.lock();
         if !state.closed {
             state.queue.push_back(ino);
@@ -48,7 +48,7 @@ impl Inherited {
     }
 
     /// Ends the thread.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
         state.queue.clear();
@@ -57,7 +57,7 @@ impl Inherited {
     }
 
     /// Asks about an inode, and waits for the answer. After the end everything counts as known.
-    pub fn knows(&self, ino: Ino) -> bool {
+    pub(crate) fn knows(&self, ino: Ino) -> bool {
         let mut state = self.state.lock();
         state.waiting.insert(ino, None);
         state.queue.push_front(ino);
@@ -78,7 +78,7 @@ impl Inherited {
     }
 
     /// Runs the thread that asks the kernel by `knows`.
-    pub fn run(&self, knows: impl Fn(Ino) -> bool) {
+    pub(crate) fn run(&self, knows: impl Fn(Ino) -> bool) {
         let mut state = self.state.lock();
         while !state.closed {
             let Some(ino) = state.queue.pop_front() else {
@@ -98,7 +98,7 @@ impl Inherited {
     }
 
     /// Runs the thread that calls `free` for each unlinked inode that the kernel does not know.
-    pub fn free_unknown(&self, free: impl Fn(Ino)) {
+    pub(crate) fn free_unknown(&self, free: impl Fn(Ino)) {
         loop {
             let mut state = self.state.lock();
             while state.unknown.is_empty() && !state.closed {
@@ -113,7 +113,7 @@ impl Inherited {
 
 /// Writes the notice that makes the kernel forget the attributes of a node, and the listing of a
 /// directory. Returns its bytes.
-pub fn notice(node: u64, listing: bool, buffer: &mut [u8; MESSAGE]) -> &[u8] {
+pub(crate) fn notice(node: u64, listing: bool, buffer: &mut [u8; MESSAGE]) -> &[u8] {
     let range = listing.then_some((0, 0));
     let notice = Notification::InvalInode { ino: Ino(node), range };
     let len = notice.encode(buffer).unwrap_or_default();
@@ -121,7 +121,7 @@ pub fn notice(node: u64, listing: bool, buffer: &mut [u8; MESSAGE]) -> &[u8] {
 }
 
 /// A buffer for [`notice`].
-pub fn buffer() -> [u8; MESSAGE] {
+pub(crate) fn buffer() -> [u8; MESSAGE] {
     [0; MESSAGE]
 }
 

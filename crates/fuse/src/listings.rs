@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const SLOTS: usize = 16_384;
 
 /// Directories whose cached listings the kernel has been told to drop.
-pub struct Listings {
+pub(crate) struct Listings {
     /// The last directory that a notice was sent for; 0: none since one of this slot was listed.
     dropped: Box<[AtomicU64]>,
 }
@@ -39,7 +39,7 @@ impl Default for Listings {
 impl Listings {
     /// Records that the kernel is about to be given names of `dir`, which it may keep.
     #[inline]
-    pub fn is_listed(&self, dir: Ino) {
+    pub(crate) fn is_listed(&self, dir: Ino) {
         let slot = self.slot(dir);
         // Most listings write nothing to memory that others use.
         if slot.load(Relaxed) == dir.0 {
@@ -50,7 +50,7 @@ impl Listings {
     /// Records that an inode with a name in `dir` has been dropped. Returns whether the listing
     /// must be.
     #[inline]
-    pub fn has_lost(&self, dir: Ino) -> bool {
+    pub(crate) fn has_lost(&self, dir: Ino) -> bool {
         let slot = self.slot(dir);
         slot.load(Relaxed) != dir.0 && slot.swap(dir.0, Relaxed) != dir.0
     }

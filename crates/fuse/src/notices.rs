@@ -66,7 +66,7 @@ pub enum Notice {
 }
 
 /// Sends one message to the kernel.
-pub type Send = dyn Fn(&[u8]) + std::marker::Send + Sync;
+pub(crate) type Send = dyn Fn(&[u8]) + std::marker::Send + Sync;
 
 /// Notices of one mount, and their delivery.
 #[derive(Default)]

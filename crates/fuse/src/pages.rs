@@ -26,7 +26,7 @@ const SLOTS: usize = 4096;
 const WAITING_MAX: usize = 96;
 
 /// Files that were read through the page cache lately.
-pub struct Pages {
+pub(crate) struct Pages {
     start: Instant,
     /// Second of the last read of an inode of this slot, counted from 1; 0: never.
     read: Box<[AtomicU64]>,
@@ -41,7 +41,7 @@ impl Default for Pages {
 }
 
 /// Permit to wait for a notice.
-pub struct Waiting<'a>(&'a AtomicUsize);
+pub(crate) struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -53,7 +53,7 @@ impl Pages {
     /// Records that data of `ino` is about to be read for the page cache. Must be called before the
     /// read: a write after it is sure to see the record.
     #[inline]
-    pub fn are_read(&self, ino: Ino) {
+    pub(crate) fn are_read(&self, ino: Ino) {
         let (slot, now) = (self.slot(ino), self.now());
         // Most reads write nothing to memory that others use.
         if slot.load(SeqCst) != now {
@@ -62,7 +62,7 @@ impl Pages {
     }
 
     /// Takes all files for read: by a server before this one.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         let now = self.now();
         self.read.iter().for_each(|slot| slot.store(now, SeqCst));
     }
@@ -70,13 +70,13 @@ impl Pages {
     /// Returns whether the page cache may hold data of `ino` from before a write that has been
     /// made.
     #[inline]
-    pub fn may_be_old(&self, ino: Ino) -> bool {
+    pub(crate) fn may_be_old(&self, ino: Ino) -> bool {
         let read = self.slot(ino).load(SeqCst);
         read != 0 && self.now() - read.min(self.now()) <= KEPT_S
     }
 
     /// Returns a permit to wait for a notice; `None` if too many handlers wait.
-    pub fn wait(&self) -> Option<Waiting<'_>> {
+    pub(crate) fn wait(&self) -> Option<Waiting<'_>> {
         let waiting = Waiting(&self.waiting);
         (self.waiting.fetch_add(1, SeqCst) < WAITING_MAX).then_some(waiting)
     }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// State of a mount. There is no table of nodes or handles: a node id is an inode number (but for
 /// the top, files opened by tokens, and control files), and open files have no state.
-pub struct Session {
+pub(crate) struct Session {
     /// The volume served.
     pub views: Views,
     /// Division of permission checks.
@@ -62,7 +62,12 @@ pub struct Session {
 
 impl Session {
     /// Creates the state of a new mount.
-    pub fn new(volume: Arc<Volume>, rules: Rules, top: Ino, notices: Arc<Notices>) -> Session {
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        rules: Rules,
+        top: Ino,
+        notices: Arc<Notices>,
+    ) -> Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, streams) = (Tokens::default(), Streams::default());
@@ -91,7 +96,7 @@ impl Session {
 
     /// Expects requests of a connection that outlives its server. `inherited`: a server before this
     /// one has answered some.
-    pub fn keep(&mut self, calls: Calls, keeper: u32, inherited: bool) {
+    pub(crate) fn keep(&mut self, calls: Calls, keeper: u32, inherited: bool) {
         (self.calls, self.keeper) = (Some(calls), keeper);
         if inherited {
             self.unread.inherit();
@@ -103,7 +108,7 @@ impl Session {
     }
 
     /// Returns the process that lives as long as the mount: the keeper, as long as it is there.
-    pub fn server(&self) -> u32 {
+    pub(crate) fn server(&self) -> u32 {
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
         match self.keeper {
             0 => std::process::id(),
@@ -114,13 +119,19 @@ impl Session {
 
     /// Returns the inode of a node id. The kernel calls the top 1, whatever it is.
     #[inline]
-    pub fn node(&self, id: u64) -> Ino {
+    pub(crate) fn node(&self, id: u64) -> Ino {
         if id == TOP { self.top } else { Ino(id) }
     }
 
     /// Records an answered request. Control files may take long: they are never slow.
     #[inline]
-    pub fn answered(&self, op: Opcode, begun: Instant, request: &Request<'_>, reply: &Reply) {
+    pub(crate) fn answered(
+        &self,
+        op: Opcode,
+        begun: Instant,
+        request: &Request<'_>,
+        reply: &Reply,
+    ) {
         if let Some(slow) = self.observer.end(op, begun, request, reply)
             && !is_virtual(request.node())
         {
@@ -131,7 +142,7 @@ impl Session {
 
     /// Keeps an answered request for a trace.
     #[cold]
-    pub fn traced(
+    pub(crate) fn traced(
         &self,
         noted: &mut Noted,
         op: Opcode,
@@ -145,7 +156,7 @@ impl Session {
 
     /// Returns the node id by which the kernel knows an inode.
     #[inline]
-    pub fn id(&self, ino: Ino) -> u64 {
+    pub(crate) fn id(&self, ino: Ino) -> u64 {
         if ino == self.top { TOP } else { ino.0 }
     }
 }
@@ -160,7 +171,7 @@ impl Session {
     /// Records that thread `tid` has changed attributes of `ino`, and that its reply has not the
     /// new ones.
     #[inline]
-    pub fn changed(&self, ino: Ino, tid: u32) {
+    pub(crate) fn changed(&self, ino: Ino, tid: u32) {
         if self.unread.changed(ino, tid) {
             self.notices.tell(&Notice::Attributes { node: self.id(ino) });
         }
@@ -169,7 +180,7 @@ impl Session {
     /// Announces that thread `tid` is about to be shown attributes of `inodes`, which were read
     /// before and must not be cached.
     #[cold]
-    pub fn show_only(&self, inodes: &[Ino], tid: u32) {
+    pub(crate) fn show_only(&self, inodes: &[Ino], tid: u32) {
         let forget = |ino: &Ino| Notice::Attributes { node: self.id(*ino) };
         let given = self.notices.give(inodes.iter().map(forget));
         if !self.notices.wait(given, PATIENCE) {
@@ -180,12 +191,12 @@ impl Session {
     /// Returns whether the kernel keeps listings: only where nothing is checked when a directory is
     /// opened, and a file knows the directory whose listing has to go with it.
     #[inline]
-    pub fn keeps_listings(&self) -> bool {
+    pub(crate) fn keeps_listings(&self) -> bool {
         self.rules.no_open && self.views.get().paths().has_parent_pointers()
     }
 
     /// Records that the kernel has dropped `n` references to an inode.
-    pub fn forgotten(&self, ino: Ino, n: u64) {
+    pub(crate) fn forgotten(&self, ino: Ino, n: u64) {
         if is_control(ino) {
             return self.streams.forget(ino, n);
         }
@@ -212,7 +223,7 @@ impl Session {
     /// Has the kernel drop cached pages of `ino` after a direct write of `len` bytes at `at`.
     /// Returns when it has, or late. For a thread that may block.
     #[inline]
-    pub fn written_past_pages(&self, ino: Ino, at: u64, len: u64) {
+    pub(crate) fn written_past_pages(&self, ino: Ino, at: u64, len: u64) {
         if len > 0 && self.pages.may_be_old(ino) {
             self.drop_pages(ino, at, len);
         }
@@ -220,7 +231,7 @@ impl Session {
 
     /// Has the kernel drop what it keeps of `ino` after a change of `len` bytes at `at` that came
     /// through a node of [`Tokens`], of which it knows no relation to the inode's.
-    pub fn written_by_token(&self, ino: Ino, at: u64, len: u64) {
+    pub(crate) fn written_by_token(&self, ino: Ino, at: u64, len: u64) {
         // The attributes change in any case, and go with the data.
         self.drop_pages(ino, at, len.max(1));
     }
@@ -240,7 +251,7 @@ const TOP: u64 = 1;
 
 /// Division of permission checks between the kernel and Shoal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// The kernel checks permissions (`default_permissions`): the volume must not check again.
     pub kernel_checks: bool,
     /// OPEN is answered ENOSYS, once: from then on neither OPEN nor RELEASE is sent; the same with
@@ -264,7 +275,7 @@ pub struct Rules {
 impl Rules {
     /// Returns for how many seconds the kernel may keep names.
     #[inline]
-    pub fn names_valid(self) -> u64 {
+    pub(crate) fn names_valid(self) -> u64 {
         if self.ask_names { 0 } else { TTL_FOREVER }
     }
 }

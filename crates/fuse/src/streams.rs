@@ -45,12 +45,12 @@ const _: () = assert!(QUESTIONS_MAX * QUESTION <= 64 << 20);
 
 /// Returns whether a node is a control file.
 #[inline]
-pub fn is_control(node: Ino) -> bool {
+pub(crate) fn is_control(node: Ino) -> bool {
     node.0 & CONTROL == CONTROL
 }
 
 /// A question that has been asked, and how far it is answered.
-pub struct Asked {
+pub(crate) struct Asked {
     /// The question.
     pub question: Question,
     /// User who has asked.
@@ -68,7 +68,7 @@ pub struct Asked {
 }
 
 /// State of an answer that is more than a place.
-pub enum Work {
+pub(crate) enum Work {
     /// None yet.
     None,
     /// Changes are being told.
@@ -94,7 +94,7 @@ struct Node {
 
 /// The control files of a mount.
 #[derive(Default)]
-pub struct Streams(Mutex<State>);
+pub(crate) struct Streams(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -133,12 +133,12 @@ struct Reader {
 
 impl Streams {
     /// Keeps the numbers of files apart from those of a server before this one, which are `ESTALE`.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.0.lock().made = crate::calls::first_number();
     }
 
     /// Makes the control file of a directory, with one reference of the kernel.
-    pub fn make(&self, dir: Ino, generation: Generation) -> Ino {
+    pub(crate) fn make(&self, dir: Ino, generation: Generation) -> Ino {
         let state = &mut *self.0.lock();
         state.made += 1;
         let id = CONTROL | state.made;
@@ -148,7 +148,7 @@ impl Streams {
     }
 
     /// Drops `n` references of the kernel.
-    pub fn forget(&self, id: Ino, n: u64) {
+    pub(crate) fn forget(&self, id: Ino, n: u64) {
         let state = &mut *self.0.lock();
         let Some(node) = state.nodes.get_mut(&id.0) else { return };
         node.lookups = node.lookups.saturating_sub(n);
@@ -160,12 +160,12 @@ impl Streams {
     }
 
     /// Returns the directory of a control file.
-    pub fn dir(&self, id: Ino) -> Option<(Ino, Generation)> {
+    pub(crate) fn dir(&self, id: Ino) -> Option<(Ino, Generation)> {
         self.0.lock().nodes.get(&id.0).map(|node| (node.dir, node.generation))
     }
 
     /// Takes a question, in place of an earlier one.
-    pub fn ask(&self, id: Ino, question: Question, who: Caller) -> Result<(), Errno> {
+    pub(crate) fn ask(&self, id: Ino, question: Question, who: Caller) -> Result<(), Errno> {
         let state = &mut *self.0.lock();
         let node = state.nodes.get_mut(&id.0).ok_or(Errno::ESTALE)?;
         let before = node.asked.take();
@@ -189,7 +189,7 @@ impl Streams {
     ///
     /// # Errors
     /// `EAGAIN`: all others are being read, or are root's.
-    pub fn admit(&self, id: Ino, asked: &Asked) -> Result<(), Errno> {
+    pub(crate) fn admit(&self, id: Ino, asked: &Asked) -> Result<(), Errno> {
         let state = &mut *self.0.lock();
         let uid = asked.who.uid;
         let own = state.feeds.iter().filter(|feed| feed.uid == uid).count();
@@ -203,7 +203,7 @@ impl Streams {
     }
 
     /// Records the change that a file was asked for.
-    pub fn changes(&self, id: Ino, change: Arc<Running>) {
+    pub(crate) fn changes(&self, id: Ino, change: Arc<Running>) {
         if let Some(node) = self.0.lock().nodes.get_mut(&id.0) {
             node.change = Some(change);
         }
@@ -213,7 +213,7 @@ impl Streams {
     ///
     /// # Errors
     /// `EPERM`: it is another user's; `EINVAL`: there is none.
-    pub fn cancel(&self, id: Ino, uid: u32) -> Result<(), Errno> {
+    pub(crate) fn cancel(&self, id: Ino, uid: u32) -> Result<(), Errno> {
         let state = self.0.lock();
         let node = state.nodes.get(&id.0).ok_or(Errno::ESTALE)?;
         let change = node.change.as_ref().ok_or(Errno::EINVAL)?;
@@ -225,7 +225,7 @@ impl Streams {
     }
 
     /// Gives up the question of a file.
-    pub fn give_up(&self, id: Ino) {
+    pub(crate) fn give_up(&self, id: Ino) {
         let state = &mut *self.0.lock();
         let Some(node) = state.nodes.get_mut(&id.0) else { return };
         node.number = 0;
@@ -234,7 +234,7 @@ impl Streams {
     }
 
     /// Records that the caller of a request has been interrupted.
-    pub fn interrupt(&self, request: u64) {
+    pub(crate) fn interrupt(&self, request: u64) {
         let state = self.0.lock();
         if let Some(reader) = state.reads.iter().find(|reader| reader.request == request) {
             reader.stop.store(true, Ordering::Relaxed);
@@ -246,7 +246,7 @@ impl Streams {
     /// # Errors
     /// `ESTALE`: no such file; `EINVAL`: it was asked nothing, or another read is under way;
     /// `EAGAIN`: too many reads are.
-    pub fn begin(&self, id: Ino, request: u64) -> Result<Reading<'_>, Errno> {
+    pub(crate) fn begin(&self, id: Ino, request: u64) -> Result<Reading<'_>, Errno> {
         let state = &mut *self.0.lock();
         let node = state.nodes.get_mut(&id.0).ok_or(Errno::ESTALE)?;
         let uid = node.asked.as_ref().ok_or(Errno::EINVAL)?.who.uid;
@@ -292,7 +292,7 @@ impl State {
 }
 
 /// A read under way.
-pub struct Reading<'a> {
+pub(crate) struct Reading<'a> {
     streams: &'a Streams,
     id: Ino,
     stop: Arc<AtomicBool>,
@@ -301,17 +301,17 @@ pub struct Reading<'a> {
 
 impl Reading<'_> {
     /// Returns the mark that the caller has been interrupted.
-    pub fn stop(&self) -> Arc<AtomicBool> {
+    pub(crate) fn stop(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
 
     /// Returns the question.
-    pub fn asked(&mut self) -> Option<&mut Asked> {
+    pub(crate) fn asked(&mut self) -> Option<&mut Asked> {
         self.asked.as_deref_mut()
     }
 
     /// Keeps the question for the next read, unless there is a newer one.
-    pub fn goes_on(mut self) {
+    pub(crate) fn goes_on(mut self) {
         let state = &mut *self.streams.0.lock();
         if let Some(node) = state.nodes.get_mut(&self.id.0)
             && self.asked.as_ref().is_some_and(|asked| asked.number == node.number)

@@ -39,7 +39,7 @@ const SWEEPS_MAX: usize = 8;
 
 /// Drops names in the background.
 #[derive(Default)]
-pub struct Sweeper {
+pub(crate) struct Sweeper {
     place: OnceLock<Arc<Place>>,
     running: Arc<AtomicUsize>,
 }
@@ -76,7 +76,7 @@ impl Drop for Running {
 impl Sweeper {
     /// Sets the mount point. Before that, and if the mount cannot be found, names are left to
     /// notices.
-    pub fn is_mounted_on(&self, dir: &Path) -> io::Result<()> {
+    pub(crate) fn is_mounted_on(&self, dir: &Path) -> io::Result<()> {
         if let Some(entry) = table::mount_at(dir)? {
             let place = Place { dir: dir.to_owned(), device: entry.device };
             // Set once: a mount stays where it is.
@@ -88,7 +88,7 @@ impl Sweeper {
     /// Begins to drop an expired name, at `path` below the top of the mount, and the names below
     /// it. Waits until the name is unhashed, or for `at_most`. If no thread can be started, the
     /// notice `drop` does the same.
-    pub fn sweep(
+    pub(crate) fn sweep(
         &self,
         path: Option<PathBuf>,
         notices: &Arc<Notices>,

@@ -6,11 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Type of our mounts in that list.
-pub const FS_TYPE: &str = "fuse.shoal";
+pub(crate) const FS_TYPE: &str = "fuse.shoal";
 
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MountEntry {
+pub(crate) struct MountEntry {
     /// Device number, `major:minor`.
     pub device: String,
     /// Mount point.
@@ -25,14 +25,14 @@ pub struct MountEntry {
 
 /// Returns the mount that is visible at `dir` (its absolute path without symlinks), if `dir` is the
 /// top of one.
-pub fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
+pub(crate) fn mount_at(dir: &Path) -> io::Result<Option<MountEntry>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     // The last one of those stacked on a directory is the visible one.
     Ok(parse(&text).filter(|entry| entry.dir == dir).last())
 }
 
 /// Returns the visible mounts of Shoal.
-pub fn ours() -> io::Result<Vec<MountEntry>> {
+pub(crate) fn ours() -> io::Result<Vec<MountEntry>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     let all: Vec<MountEntry> = parse(&text).collect();
     let is_visible = |at: usize| all[at + 1..].iter().all(|later| later.dir != all[at].dir);
@@ -82,7 +82,7 @@ fn unescape(field: &[u8]) -> OsString {
 
 /// Returns the absolute path of a mount point without symlinks. Works when the server of a mount
 /// there is dead, so that the directory itself cannot be asked.
-pub fn canonical(dir: &Path) -> io::Result<PathBuf> {
+pub(crate) fn canonical(dir: &Path) -> io::Result<PathBuf> {
     dir.canonicalize().or_else(|error| {
         let absolute = std::path::absolute(dir)?;
         let name: &OsStr = absolute.file_name().ok_or_else(|| io::Error::from(error.kind()))?;

@@ -17,19 +17,19 @@ use shoal::raw::{Ino, Token};
 use std::collections::HashMap;
 
 /// Node of the directory of tokens.
-pub const DIRECTORY: Ino = Ino(VIRTUAL);
+pub(crate) const DIRECTORY: Ino = Ino(VIRTUAL);
 /// Name of the directory of tokens, in the top directory. A real file of that name comes first.
-pub const DIRECTORY_NAME: &str = ".shoal-open";
+pub(crate) const DIRECTORY_NAME: &str = ".shoal-open";
 
 /// Returns whether a node is the directory of tokens, or a file in it.
 #[inline]
-pub fn is_virtual(node: Ino) -> bool {
+pub(crate) fn is_virtual(node: Ino) -> bool {
     node.0 & VIRTUAL != 0
 }
 
 /// A file that was looked up by a token.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     /// The token.
     pub token: Token,
     /// Its file, which this node holds.
@@ -40,7 +40,7 @@ pub struct Shared {
 
 /// The nodes of a mount.
 #[derive(Default)]
-pub struct Tokens(Mutex<State>);
+pub(crate) struct Tokens(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -52,13 +52,13 @@ struct State {
 
 impl Tokens {
     /// Keeps the numbers of nodes apart from those of a server before this one, which are `ESTALE`.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.0.lock().made = crate::calls::first_number();
     }
 
     /// Gives the kernel a reference to the node of a token. Returns the node and whether it is new:
     /// then it has taken over the caller's hold of `ino`.
-    pub fn refer(&self, token: &Token, ino: Ino) -> (Ino, bool) {
+    pub(crate) fn refer(&self, token: &Token, ino: Ino) -> (Ino, bool) {
         let state = &mut *self.0.lock();
         let known = state.by_token.get(token).copied();
         if let Some(id) = known
@@ -76,7 +76,7 @@ impl Tokens {
 
     /// Drops `n` references of the kernel. Returns the inode that the caller must release, if they
     /// were the last.
-    pub fn forget(&self, id: Ino, n: u64) -> Option<Ino> {
+    pub(crate) fn forget(&self, id: Ino, n: u64) -> Option<Ino> {
         let state = &mut *self.0.lock();
         let node = state.nodes.get_mut(&id.0)?;
         node.lookups = node.lookups.saturating_sub(n);
@@ -89,12 +89,12 @@ impl Tokens {
     }
 
     /// Returns whether a node holds this inode.
-    pub fn hold(&self, ino: Ino) -> bool {
+    pub(crate) fn hold(&self, ino: Ino) -> bool {
         self.0.lock().nodes.values().any(|node| node.ino == ino)
     }
 
     /// Returns a node that the kernel has references to.
-    pub fn get(&self, id: Ino) -> Option<Shared> {
+    pub(crate) fn get(&self, id: Ino) -> Option<Shared> {
         self.0.lock().nodes.get(&id.0).copied()
     }
 }

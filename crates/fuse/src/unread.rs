@@ -64,7 +64,7 @@ struct Loss {
 }
 
 /// Threads that were given attributes and may not have taken them, by inode.
-pub struct Unread {
+pub(crate) struct Unread {
     start: Instant,
     slots: Box<[Slot]>,
     losses: Mutex<Vec<Loss>>,
@@ -86,13 +86,13 @@ impl Default for Unread {
 
 impl Unread {
     /// Takes all attributes for given, to somebody: by a server before this one.
-    pub fn inherit(&self) {
+    pub(crate) fn inherit(&self) {
         self.inherited.store(self.now() + KEPT_MS * 1_000_000, SeqCst);
     }
 
     /// Returns the time for [`Unread::changed_since`], in nanoseconds.
     #[inline]
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         // Never 0, which is before everything.
         self.start.elapsed().as_nanos() as u64 + 1
     }
@@ -100,7 +100,7 @@ impl Unread {
     /// Records that thread `tid` is about to be given attributes of `ino`, at `now`. Must be called
     /// before they are read: a change after it is sure to see the record.
     #[inline]
-    pub fn give(&self, ino: Ino, tid: u32, now: u64) {
+    pub(crate) fn give(&self, ino: Ino, tid: u32, now: u64) {
         let given = &self.slot(ino).given;
         let (tag, now) = (tag(ino), now / 1_000_000);
         let mut old = given.load(SeqCst);
@@ -123,7 +123,7 @@ impl Unread {
     /// old.
     #[inline]
     #[must_use]
-    pub fn changed(&self, ino: Ino, tid: u32) -> bool {
+    pub(crate) fn changed(&self, ino: Ino, tid: u32) -> bool {
         let (slot, now) = (self.slot(ino), self.now());
         slot.changed.fetch_max(now, SeqCst);
         if now < self.inherited.load(SeqCst) {
@@ -147,13 +147,13 @@ impl Unread {
     /// Returns whether `ino` may have been changed since `then`. Must be called after
     /// [`Unread::give`], about attributes that were read before it.
     #[inline]
-    pub fn changed_since(&self, ino: Ino, then: u64) -> bool {
+    pub(crate) fn changed_since(&self, ino: Ino, then: u64) -> bool {
         self.slot(ino).changed.load(SeqCst) >= then
     }
 
     /// Records that thread `tid` is about to take from `ino` a name that is not its only one.
     #[cold]
-    pub fn lose(&self, ino: Ino, tid: u32) {
+    pub(crate) fn lose(&self, ino: Ino, tid: u32) {
         let at_ms = self.now() / 1_000_000;
         let mut losses = self.losses.lock();
         // The thread has taken its last reply: it goes on.
@@ -168,7 +168,7 @@ impl Unread {
     /// Returns whether another thread than `tid` has taken, or is taking, a name from `ino`, and
     /// may not have seen the reply. Must be called after the attributes were read.
     #[inline]
-    pub fn is_losing(&self, ino: Ino, tid: u32) -> bool {
+    pub(crate) fn is_losing(&self, ino: Ino, tid: u32) -> bool {
         self.losing.load(SeqCst) != 0 && self.find_loss(ino, tid)
     }
 

@@ -25,7 +25,7 @@ use zerocopy::FromBytes;
 const KEPT: u32 = 100_000_000;
 
 /// See the head of the file.
-pub struct Views {
+pub(crate) struct Views {
     current: ArcSwap<Volume>,
     follows: AtomicBool,
     /// Held by whoever replaces the view.
@@ -34,7 +34,7 @@ pub struct Views {
 
 impl Views {
     /// Serves this volume.
-    pub fn new(volume: Arc<Volume>) -> Views {
+    pub(crate) fn new(volume: Arc<Volume>) -> Views {
         Views {
             current: ArcSwap::new(volume),
             follows: AtomicBool::new(false),
@@ -43,30 +43,30 @@ impl Views {
     }
 
     /// Expects views of a volume that another process changes. Before the first request.
-    pub fn follow(&self) {
+    pub(crate) fn follow(&self) {
         self.follows.store(true, Ordering::Release);
     }
 
     /// Returns whether another process may change the volume. For a request that is answered by
     /// [`Views::get`] it must be asked before.
     #[inline]
-    pub fn follows(&self) -> bool {
+    pub(crate) fn follows(&self) -> bool {
         self.follows.load(Ordering::Acquire)
     }
 
     /// Returns the newest view.
     #[inline]
-    pub fn get(&self) -> Guard<Arc<Volume>> {
+    pub(crate) fn get(&self) -> Guard<Arc<Volume>> {
         self.current.load()
     }
 
     /// Returns the newest view, for longer than a request.
-    pub fn keep(&self) -> Arc<Volume> {
+    pub(crate) fn keep(&self) -> Arc<Volume> {
         self.current.load_full()
     }
 
     /// Replaces the view, unless this process owns the volume.
-    pub fn replace(&self, volume: Arc<Volume>) {
+    pub(crate) fn replace(&self, volume: Arc<Volume>) {
         let _replacing = self.replacing.lock();
         if self.follows() {
             self.current.store(volume);
@@ -74,7 +74,7 @@ impl Views {
     }
 
     /// Replaces the view by the volume that this process owns from now on.
-    pub fn own(&self, volume: Arc<Volume>) {
+    pub(crate) fn own(&self, volume: Arc<Volume>) {
         let _replacing = self.replacing.lock();
         self.current.store(volume);
         self.follows.store(false, Ordering::Release);
@@ -86,7 +86,7 @@ impl Views {
 /// # Errors
 /// `EIO`: the reply is none.
 #[cold]
-pub fn limit(op: Opcode, reply: &mut [u8]) -> Result<(), Errno> {
+pub(crate) fn limit(op: Opcode, reply: &mut [u8]) -> Result<(), Errno> {
     match op {
         Opcode::Lookup
         | Opcode::Create

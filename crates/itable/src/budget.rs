@@ -61,20 +61,20 @@ pub(crate) struct BlockBytes {
 
 impl BlockBytes {
     /// Makes the count of a block that is not in a table yet.
-    pub fn new(held: usize, budget: Arc<Budget>) -> BlockBytes {
+    pub(crate) fn new(held: usize, budget: Arc<Budget>) -> BlockBytes {
         let counted = AtomicUsize::new(in_steps(held));
         BlockBytes { held: AtomicUsize::new(held), counted, dirty: Default::default(), budget }
     }
     /// Bytes counted in the budget.
-    pub fn counted(&self) -> usize {
+    pub(crate) fn counted(&self) -> usize {
         self.counted.load(Ordering::Relaxed)
     }
     #[cfg(test)]
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
     #[cfg(test)]
-    pub fn counted_dirty(&self) -> usize {
+    pub(crate) fn counted_dirty(&self) -> usize {
         self.dirty.iter().map(|dirty| dirty.load(Ordering::Relaxed)).sum()
     }
     /// Accounts for a change from `before` to `after` bytes, by a change of this epoch if there is
@@ -82,7 +82,7 @@ impl BlockBytes {
     /// their block was written; then up to a step stays counted as dirty until the block is written
     /// again.
     #[inline]
-    pub fn changed(&self, before: usize, after: usize, epoch: Option<Epoch>) {
+    pub(crate) fn changed(&self, before: usize, after: usize, epoch: Option<Epoch>) {
         if before == after {
             return;
         }
@@ -115,11 +115,11 @@ impl BlockBytes {
     }
     /// Use of the projects of the volume.
     #[inline]
-    pub fn projects(&self) -> &Projects {
+    pub(crate) fn projects(&self) -> &Projects {
         &self.budget.projects
     }
     /// Marks all of it as to be written by the checkpoint of `epoch`.
-    pub fn dirtied(&self, epoch: Epoch) {
+    pub(crate) fn dirtied(&self, epoch: Epoch) {
         self.budget.dirty_blocks[epoch as usize % 2].fetch_add(1, Ordering::Relaxed);
         self.dirtied_by(self.counted(), epoch);
     }
@@ -129,7 +129,7 @@ impl BlockBytes {
         self.budget.dirty[parity].fetch_add(bytes, Ordering::Relaxed);
     }
     /// Notes that the checkpoint of an even or odd epoch has written it, or need not.
-    pub fn cleaned(&self, parity: usize) {
+    pub(crate) fn cleaned(&self, parity: usize) {
         self.budget.dirty_blocks[parity].fetch_sub(1, Ordering::Relaxed);
         self.forget_dirty(parity);
     }
@@ -138,11 +138,11 @@ impl BlockBytes {
         self.budget.dirty[parity].fetch_sub(dirty, Ordering::Relaxed);
     }
     /// Adds it to the budget. Must be called before other threads can find the block in the table.
-    pub fn loaded(&self) {
+    pub(crate) fn loaded(&self) {
         self.budget.share.add(self.counted());
     }
     /// Removes it from the budget.
-    pub fn dropped(&self) {
+    pub(crate) fn dropped(&self) {
         self.budget.share.sub(self.counted());
         self.forget_dirty(0);
         self.forget_dirty(1);

@@ -59,7 +59,7 @@ pub(crate) enum Next {
 impl Pool {
     /// Lists a block for a directory. Without `room` it replaces another entry, whose block is
     /// returned.
-    pub fn list_home(&mut self, home: u64, block: u64, room: bool) -> Option<u64> {
+    pub(crate) fn list_home(&mut self, home: u64, block: u64, room: bool) -> Option<u64> {
         let dropped = if room { None } else { self.drop_home() };
         if room || dropped.is_some() {
             self.homes.insert((home, block));
@@ -75,7 +75,7 @@ impl Pool {
     }
     /// Lists a block for any directory, for use when there are many. Without `room` a later search
     /// must find it.
-    pub fn list_sparse(&mut self, block: u64, room: bool) {
+    pub(crate) fn list_sparse(&mut self, block: u64, room: bool) {
         match room {
             true => drop(self.sparse.insert(block)),
             false => self.lost = true,
@@ -83,19 +83,19 @@ impl Pool {
     }
     /// Lists a block for any directory, for use at once. Without `room` a later search must find
     /// it.
-    pub fn list_empty(&mut self, block: u64, room: bool) {
+    pub(crate) fn list_empty(&mut self, block: u64, room: bool) {
         match self.sparse.remove(&block) || room {
             true => drop(self.empty.insert(block)),
             false => self.lost = true,
         }
     }
     /// Number of entries.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.homes.len() + self.sparse.len() + self.empty.len()
     }
 
     /// Takes a block listed for this directory.
-    pub fn take_home(&mut self, home: u64) -> Option<u64> {
+    pub(crate) fn take_home(&mut self, home: u64) -> Option<u64> {
         let entry = *self.homes.range((home, 0)..=(home, u64::MAX)).next()?;
         self.homes.remove(&entry);
         Some(entry.1)
@@ -103,7 +103,7 @@ impl Pool {
 
     /// Returns the next step to get a block for any directory. Blocks before `next_block` have been
     /// begun. `scarce`: there are no others, and the search continues until it finds something.
-    pub fn next(&mut self, next_block: u64, scarce: bool) -> Next {
+    pub(crate) fn next(&mut self, next_block: u64, scarce: bool) -> Next {
         if self.searched.is_none() {
             // The last block, which the previous session, replay or the making of the subvolume
             // left unfilled.
@@ -129,27 +129,27 @@ impl Pool {
         Next::Fresh
     }
     /// Notes that a search has found something: the next one need not wait for new blocks.
-    pub fn search_paid(&mut self) {
+    pub(crate) fn search_paid(&mut self) {
         self.begun = NEW_PER_SEARCH;
     }
     /// Notes that the blocks before `end` have not been searched: the caller failed, and will try
     /// again.
-    pub fn search_again(&mut self, end: u64) {
+    pub(crate) fn search_again(&mut self, end: u64) {
         self.searched = Some(end);
         self.begun = NEW_PER_SEARCH;
     }
     /// Gives up the search: `imap` is unreadable.
-    pub fn stop_searching(&mut self) {
+    pub(crate) fn stop_searching(&mut self) {
         self.searched = Some(0);
     }
 
     /// End of the blocks still to be searched; `None`: all.
     #[cfg(test)]
-    pub fn to_search(&self) -> Option<u64> {
+    pub(crate) fn to_search(&self) -> Option<u64> {
         self.searched.filter(|_| !self.lost)
     }
     #[cfg(test)]
-    pub fn blocks(&self) -> impl Iterator<Item = u64> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> {
         let others = self.sparse.iter().chain(&self.empty).copied();
         self.homes.iter().map(|(_, block)| *block).chain(others)
     }

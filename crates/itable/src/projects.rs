@@ -74,7 +74,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     #[inline]
-    pub fn of(core: &Core) -> Tally {
+    pub(crate) fn of(core: &Core) -> Tally {
         match core.project {
             0 => Tally::default(),
             _ if !core.in_use() => Tally::default(),
@@ -98,7 +98,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    pub fn add(&mut self, mut charge: Charge<'_>) {
+    pub(crate) fn add(&mut self, mut charge: Charge<'_>) {
         let more = std::mem::take(&mut charge.held);
         if more.project != 0 {
             self.project = more.project;

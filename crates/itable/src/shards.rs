@@ -45,7 +45,7 @@ pub(crate) struct Cursor {
 
 impl Cursors {
     /// The directory's own cursor, if it has one.
-    pub fn of(&mut self, home: u64) -> Option<&mut Cursor> {
+    pub(crate) fn of(&mut self, home: u64) -> Option<&mut Cursor> {
         self.clock += 1;
         let cursor = self.dirs.iter_mut().find(|cursor| cursor.home == home)?;
         cursor.used = self.clock;
@@ -53,7 +53,7 @@ impl Cursors {
     }
     /// The cursor to use for a directory. `own`: its own or the least recently used one; otherwise
     /// the common one.
-    pub fn place(&mut self, home: u64, own: bool) -> &mut Cursor {
+    pub(crate) fn place(&mut self, home: u64, own: bool) -> &mut Cursor {
         let (clock, common) = (self.clock, &mut self.common);
         let oldest_first = |cursor: &&mut Cursor| match cursor.home == home {
             true => 0,
@@ -68,11 +68,11 @@ impl Cursors {
         }
     }
     #[cfg(test)]
-    pub fn blocks(&self) -> impl Iterator<Item = &Arc<InodeBlock>> {
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<InodeBlock>> {
         std::iter::once(&self.common).chain(&self.dirs).filter_map(|cursor| cursor.block.as_ref())
     }
     #[cfg(test)]
-    pub fn drain(&mut self) -> impl Iterator<Item = (u64, Arc<InodeBlock>)> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u64, Arc<InodeBlock>)> {
         let all = std::iter::once(&mut self.common).chain(&mut self.dirs);
         all.filter_map(|cursor| Some((cursor.home, cursor.block.take()?)))
     }
@@ -87,17 +87,17 @@ pub(crate) struct Shards(OnceLock<Lines>);
 impl Shards {
     /// The state of the calling thread's shard.
     #[inline]
-    pub fn mine(&self) -> &Shard {
+    pub(crate) fn mine(&self) -> &Shard {
         let lines = self.0.get_or_init(|| (0..SHARDS).map(|_| OnceLock::new()).collect());
         lines[shard()].get_or_init(Box::default)
     }
     /// The state of the calling thread's shard, if it has made or freed an inode before.
     #[inline]
-    pub fn mine_if_used(&self) -> Option<&Shard> {
+    pub(crate) fn mine_if_used(&self) -> Option<&Shard> {
         self.0.get()?[shard()].get().map(|line| &***line)
     }
     /// The states of all shards in use.
-    pub fn iter(&self) -> impl Iterator<Item = &Shard> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Shard> {
         self.0.get().into_iter().flatten().filter_map(|line| line.get().map(|line| &***line))
     }
 }
@@ -110,18 +110,18 @@ pub(crate) struct Allocator {
 }
 
 impl Allocator {
-    pub fn new(next_block: u64) -> Allocator {
+    pub(crate) fn new(next_block: u64) -> Allocator {
         Allocator {
             next_block: AtomicU64::new(next_block),
             shards: Shards::default(),
             pool: Mutex::default(),
         }
     }
-    pub fn next_block(&self) -> u64 {
+    pub(crate) fn next_block(&self) -> u64 {
         self.next_block.load(Ordering::Relaxed)
     }
     /// Ensures that numbers of blocks before `next` are never begun again.
-    pub fn raise(&self, next: u64) {
+    pub(crate) fn raise(&self, next: u64) {
         self.next_block.fetch_max(next, Ordering::Relaxed);
     }
 }

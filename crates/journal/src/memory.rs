@@ -293,18 +293,23 @@ pub(crate) struct Sums {
 
 impl Sums {
     /// Begins a journal of `incarnation` in the memory.
-    pub fn new(memory: Arc<RingMemory>, volume: u64, incarnation: u32, capacity: u64) -> Sums {
+    pub(crate) fn new(
+        memory: Arc<RingMemory>,
+        volume: u64,
+        incarnation: u32,
+        capacity: u64,
+    ) -> Sums {
         memory.begin(volume, capacity);
         Sums { memory, seed: seed(volume, incarnation), capacity }
     }
 
-    pub fn memory(&self) -> &Arc<RingMemory> {
+    pub(crate) fn memory(&self) -> &Arc<RingMemory> {
         &self.memory
     }
 
     /// Records that a record is complete: its bytes are in the ring.
     #[inline]
-    pub fn complete(&self, start: u64, record: &[u8]) {
+    pub(crate) fn complete(&self, start: u64, record: &[u8]) {
         let sum = sum_of(self.seed, start, record);
         self.memory.sums()[place(start, self.capacity)].store(sum, Ordering::Release);
     }

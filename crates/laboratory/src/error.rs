@@ -12,7 +12,11 @@ pub(crate) struct LabError(String);
 impl LabError {
     /// `what` of `object` failed because of `why`.
     #[cold]
-    pub fn failed(what: &str, object: impl fmt::Display, why: impl fmt::Display) -> LabError {
+    pub(crate) fn failed(
+        what: &str,
+        object: impl fmt::Display,
+        why: impl fmt::Display,
+    ) -> LabError {
         LabError(format!("{what} {object}: {why}"))
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Asks the machine.
-    pub fn here(storage: &str, size: &str) -> Machine {
+    pub(crate) fn here(storage: &str, size: &str) -> Machine {
         let changed = !first_line("git", &["status", "--porcelain"]).is_empty();
         let commit = first_line("git", &["rev-parse", "--short", "HEAD"]);
         let kib = |line: &str| line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok());
@@ -49,7 +49,7 @@ impl Machine {
     }
 
     /// Returns a sentence for the report.
-    pub fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let rings = if self.fuse_rings { "on" } else { "off" };
         format!(
             "{} × {}, {:.0} GiB of memory, Linux {}; filesystems {}; FUSE rings {rings}; commit {}",
@@ -82,7 +82,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    pub fn here() -> Now {
+    pub(crate) fn here() -> Now {
         let text = |path| std::fs::read_to_string(path).unwrap_or_default();
         let load = text("/proc/loadavg");
         let cpus = text("/proc/cpuinfo");

@@ -19,12 +19,12 @@ pub(crate) struct Before {
 }
 
 impl Before {
-    pub fn now() -> Before {
+    pub(crate) fn now() -> Before {
         Before { at: Instant::now(), seconds: seconds() }
     }
 
     /// Returns how many processors other programs have used since then, as a mean.
-    pub fn others(&self) -> f64 {
+    pub(crate) fn others(&self) -> f64 {
         ((seconds() - self.seconds) / self.at.elapsed().as_secs_f64().max(0.001)).max(0.0)
     }
 }

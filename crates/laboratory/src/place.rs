@@ -41,7 +41,7 @@ pub(crate) struct Place {
 
 impl Place {
     /// Makes a folder for this process.
-    pub fn new(above: &Path, disk: &Path, shoal: PathBuf) -> Result<Place> {
+    pub(crate) fn new(above: &Path, disk: &Path, shoal: PathBuf) -> Result<Place> {
         let scratch = above.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir_all(scratch.join(MOUNT))
             .map_err(|e| LabError::failed("making folder", scratch.display(), e))?;
@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// The reason why a system cannot be measured here, if there is one.
-    pub fn why_not(&self, system: System) -> Option<String> {
+    pub(crate) fn why_not(&self, system: System) -> Option<String> {
         if matches!(system, System::Library | System::Memory) {
             return None;
         }
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Makes the filesystem of a measurement, and mounts it.
-    pub fn up(&self, measure: &Measure) -> Result<Ready<'_>> {
+    pub(crate) fn up(&self, measure: &Measure) -> Result<Ready<'_>> {
         let system = measure.system;
         let image = self.image(measure);
         let is_file = self.device.as_deref() != Some(&*image);
@@ -192,7 +192,7 @@ pub(crate) struct Ready<'p> {
 
 impl Ready<'_> {
     /// The target as `shoal bench` names it.
-    pub fn target(&self) -> String {
+    pub(crate) fn target(&self) -> String {
         match self.mounted {
             true => format!("dir:{}", self.place.mount_point().display()),
             false => format!("vol:{}", self.image.display()),
@@ -200,7 +200,7 @@ impl Ready<'_> {
     }
 
     /// Processor time in seconds that the server of the mount has used; 0 without one.
-    pub fn server_seconds(&self) -> f64 {
+    pub(crate) fn server_seconds(&self) -> f64 {
         self.server.as_ref().map_or(0.0, |server| process::processor_seconds(server.id())[0])
     }
 

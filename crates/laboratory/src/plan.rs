@@ -13,12 +13,12 @@ pub(crate) enum Size {
 
 impl Size {
     /// The word in commands and reports.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         self.of(["smoke", "quick", "full"])
     }
 
     /// The value for this size, of those for all.
-    pub fn of<T: Copy>(self, [smoke, quick, full]: [T; 3]) -> T {
+    pub(crate) fn of<T: Copy>(self, [smoke, quick, full]: [T; 3]) -> T {
         match self {
             Size::Smoke => smoke,
             Size::Quick => quick,
@@ -27,7 +27,7 @@ impl Size {
     }
 
     /// Rounds of each experiment.
-    pub fn rounds(self) -> u32 {
+    pub(crate) fn rounds(self) -> u32 {
         self.of([1, 3, 5])
     }
 }

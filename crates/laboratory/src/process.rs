@@ -87,7 +87,7 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     /// Makes it in memory where there is `/dev/shm`, so that no disk is measured; removes those of
     /// processes that were killed.
-    pub fn new(name: &str) -> Result<Scratch> {
+    pub(crate) fn new(name: &str) -> Result<Scratch> {
         let (above, prefix) = (Scratch::above(), Scratch::prefix(name));
         for folder in leftovers(&above, &prefix) {
             let _left = fs::remove_dir_all(folder);
@@ -106,7 +106,7 @@ impl Scratch {
         format!("shoal-{name}.")
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -33,7 +33,7 @@ impl Programs {
     ///
     /// # Errors
     /// One that is missing there.
-    pub fn beside_this() -> Result<Programs> {
+    pub(crate) fn beside_this() -> Result<Programs> {
         let this = this_program()?;
         let find = |name: &str| {
             let path = this.with_file_name(name);

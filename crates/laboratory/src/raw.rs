@@ -29,7 +29,7 @@ pub(crate) struct Line {
 impl Line {
     /// Returns a figure of the result: a number, or one within an object, as in
     /// `latency_ns.p99`; `cpu_us` is the processor time of an operation, `X_each` is X of one.
-    pub fn figure(&self, name: &str) -> Option<f64> {
+    pub(crate) fn figure(&self, name: &str) -> Option<f64> {
         let number = |name: &str| self.result.get(name).and_then(Value::as_f64);
         if name == "cpu_us" {
             return Some(number("cpu_seconds")? * 1e6 / number("ops").filter(|ops| *ops > 0.0)?);
@@ -60,18 +60,18 @@ pub(crate) struct Run {
 
 impl Run {
     /// Opens the folder, and makes it if it is missing.
-    pub fn at(folder: &Path) -> Result<Run> {
+    pub(crate) fn at(folder: &Path) -> Result<Run> {
         fs::create_dir_all(folder)
             .map_err(|e| LabError::failed("making folder", folder.display(), e))?;
         Ok(Run { folder: folder.into() })
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Returns the machine's description. A run belongs to one machine and one commit.
-    pub fn machine(&self) -> Result<Option<Machine>> {
+    pub(crate) fn machine(&self) -> Result<Option<Machine>> {
         let path = self.folder.join("machine.json");
         let failed = |why: String| LabError::failed("reading", path.display(), why);
         match fs::read(&path) {
@@ -83,7 +83,7 @@ impl Run {
         }
     }
 
-    pub fn put_machine(&self, machine: &Machine) -> Result<()> {
+    pub(crate) fn put_machine(&self, machine: &Machine) -> Result<()> {
         let path = self.folder.join("machine.json");
         let failed = |why: String| LabError::failed("writing", path.display(), why);
         let mut text = serde_json::to_string_pretty(machine).map_err(|e| failed(e.to_string()))?;
@@ -92,7 +92,7 @@ impl Run {
     }
 
     /// Returns the systems that could not be measured.
-    pub fn skipped(&self) -> Result<Vec<Skipped>> {
+    pub(crate) fn skipped(&self) -> Result<Vec<Skipped>> {
         let path = self.folder.join("skipped.json");
         let failed = |why: String| LabError::failed("reading", path.display(), why);
         match fs::read(&path) {
@@ -102,7 +102,7 @@ impl Run {
         }
     }
 
-    pub fn put_skipped(&self, skipped: &[Skipped]) -> Result<()> {
+    pub(crate) fn put_skipped(&self, skipped: &[Skipped]) -> Result<()> {
         let path = self.folder.join("skipped.json");
         let failed = |why: String| LabError::failed("writing", path.display(), why);
         let mut text = serde_json::to_string_pretty(skipped).map_err(|e| failed(e.to_string()))?;
@@ -111,13 +111,13 @@ impl Run {
     }
 
     /// The raw file of an experiment.
-    pub fn path(&self, experiment: &str) -> PathBuf {
+    pub(crate) fn path(&self, experiment: &str) -> PathBuf {
         self.folder.join(format!("{experiment}.jsonl"))
     }
 
     /// Returns the lines of an experiment; none if it has not been begun. A last line that was
     /// being written when the machine stopped is left out.
-    pub fn lines(&self, experiment: &str) -> Result<Vec<Line>> {
+    pub(crate) fn lines(&self, experiment: &str) -> Result<Vec<Line>> {
         let path = self.path(experiment);
         let failed = |why: String| LabError::failed("reading", path.display(), why);
         let text = match fs::read_to_string(&path) {
@@ -132,7 +132,7 @@ impl Run {
     }
 
     /// Appends the lines of one measurement.
-    pub fn append(&self, experiment: &str, lines: &[Line]) -> Result<()> {
+    pub(crate) fn append(&self, experiment: &str, lines: &[Line]) -> Result<()> {
         let path = self.path(experiment);
         let failed = |why: String| LabError::failed("writing", path.display(), why);
         let mut text = String::new();

@@ -28,7 +28,7 @@ pub(crate) struct Spread {
 
 impl Spread {
     /// From the smallest value to the largest; `None` without values.
-    pub fn of(values: &[f64]) -> Option<Spread> {
+    pub(crate) fn of(values: &[f64]) -> Option<Spread> {
         let [low, median, high] = [0.0, 0.5, 1.0].map(|part| quantile(values, part));
         (!values.is_empty()).then_some(Spread { low, median, high, rounds: values.len() })
     }

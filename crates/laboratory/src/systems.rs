@@ -19,7 +19,7 @@ pub(crate) enum System {
 
 impl System {
     /// The name in raw files and reports.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             System::Library => "Shoal, library",
             System::Mount => "Shoal, mount",
@@ -34,7 +34,7 @@ impl System {
     }
 
     /// The program that makes it, and that may be missing.
-    pub fn maker(self) -> Option<&'static str> {
+    pub(crate) fn maker(self) -> Option<&'static str> {
         match self {
             System::Xfs | System::XfsParent => Some("mkfs.xfs"),
             System::Ext4 | System::Ext4Orphan => Some("mkfs.ext4"),

@@ -25,7 +25,7 @@ pub(crate) struct Turns {
 
 impl Turns {
     /// Opens the file, and makes it if it is missing. The lock is not taken yet.
-    pub fn of(path: &Path, length: Duration) -> Result<Turns> {
+    pub(crate) fn of(path: &Path, length: Duration) -> Result<Turns> {
         let file = File::options().create(true).append(true).open(path);
         let file = file.map_err(|e| LabError::failed("opening", path.display(), e))?;
         Ok(Turns { file, length, since: None })
@@ -33,7 +33,7 @@ impl Turns {
 
     /// Returns when a measurement may begin, or when the run is interrupted. May wait for as long
     /// as others hold the lock.
-    pub fn take(&mut self) -> Result<()> {
+    pub(crate) fn take(&mut self) -> Result<()> {
         let failed = |e: std::io::Error| LabError::failed("locking", "the file of turns", e);
         if self.since.is_some_and(|since| since.elapsed() >= self.length) {
             flock(&self.file, FlockOperation::Unlock).map_err(|e| failed(e.into()))?;

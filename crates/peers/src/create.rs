@@ -75,7 +75,7 @@ struct Latency {
 
 impl Line {
     /// Prints it, for machines or for people.
-    pub fn print(&self, json: bool) {
+    pub(crate) fn print(&self, json: bool) {
         if json {
             println!("{}", serde_json::json!(self));
             return;

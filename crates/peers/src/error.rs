@@ -19,19 +19,19 @@ pub(crate) enum PeerError {
 impl PeerError {
     /// There is an entry of this name.
     #[cold]
-    pub fn exists(name: &[u8]) -> PeerError {
+    pub(crate) fn exists(name: &[u8]) -> PeerError {
         PeerError::Exists(name.escape_ascii().to_string())
     }
 
     /// An error that says `message`.
     #[cold]
-    pub fn new(message: impl Into<String>) -> PeerError {
+    pub(crate) fn new(message: impl Into<String>) -> PeerError {
         PeerError::Failed(message.into())
     }
 
     /// The same error, which names the object that it is about.
     #[cold]
-    pub fn about(self, object: impl fmt::Display) -> PeerError {
+    pub(crate) fn about(self, object: impl fmt::Display) -> PeerError {
         PeerError::Failed(format!("{object}: {self}"))
     }
 }

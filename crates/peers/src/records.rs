@@ -42,7 +42,7 @@ pub(crate) struct NewFile {
 impl NewFile {
     /// The file of this index. Its name is a mixed index in hexadecimal, and the same end for all.
     #[inline]
-    pub fn of(index: u64) -> NewFile {
+    pub(crate) fn of(index: u64) -> NewFile {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut name = *b"0000000000000000.M77131P4242Q9.host.mail";
         let mixed = mix(index);

@@ -42,7 +42,7 @@ impl Scratch {
     ///
     /// # Errors
     /// There is something of that name.
-    pub fn new(parent: &Path, name: &str) -> Result<Scratch> {
+    pub(crate) fn new(parent: &Path, name: &str) -> Result<Scratch> {
         let path = parent.join(name);
         std::fs::create_dir_all(parent)
             .and_then(|()| std::fs::create_dir(&path))
@@ -51,7 +51,7 @@ impl Scratch {
     }
 
     /// Path of the folder.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Held {
 
 impl Held {
     /// Holds the inode that `attr` has been found of. `ESTALE`: it has gone since.
-    pub fn new(volume: Volume, who: Caller, attr: &Attr) -> raw::Result<Held> {
+    pub(crate) fn new(volume: Volume, who: Caller, attr: &Attr) -> raw::Result<Held> {
         let Attr { ino, generation, .. } = *attr;
         volume.raw().references().hold(ino, 1)?;
         let held = Held { volume, who, ino, counted: true };
@@ -43,7 +43,7 @@ impl Held {
 
     /// Holds an inode that has just been made, and that nobody else can have removed and made again
     /// without its generation.
-    pub fn top(volume: Volume, who: Caller, ino: Ino) -> Held {
+    pub(crate) fn top(volume: Volume, who: Caller, ino: Ino) -> Held {
         let counted = ino != Ino::ROOT && volume.raw().references().hold(ino, 1).is_ok();
         Held { volume, who, ino, counted }
     }

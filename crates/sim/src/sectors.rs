@@ -37,7 +37,7 @@ pub(crate) struct Sectors {
 
 impl Sectors {
     /// Looks for a volume in an image. What is on it already is not watched.
-    pub fn of_image(image: &Image) -> Sectors {
+    pub(crate) fn of_image(image: &Image) -> Sectors {
         let mut sectors = Sectors::default();
         for copy in superblock::COPIES.into_iter().filter(|copy| image.contains(*copy, 4096)) {
             let mut raw = [0; 4096];
@@ -62,7 +62,7 @@ impl Sectors {
     }
 
     /// Notes a write, and says which rule it breaks.
-    pub fn write(&mut self, data: &[u8], offset: u64) -> Result<(), String> {
+    pub(crate) fn write(&mut self, data: &[u8], offset: u64) -> Result<(), String> {
         self.look(data, offset);
         let thread = std::thread::current().id();
         self.threads |= *self.thread.get_or_insert(thread) != thread;
@@ -99,7 +99,7 @@ impl Sectors {
     }
 
     /// A flush has succeeded.
-    pub fn flushed(&mut self) {
+    pub(crate) fn flushed(&mut self) {
         for Range { start, end } in self.open.drain(..) {
             for sector in start / WHOLE_SECTOR..end.div_ceil(WHOLE_SECTOR) {
                 let segment = sector * WHOLE_SECTOR / self.segment_size;

@@ -54,7 +54,7 @@ pub(crate) struct Wrongs {
 }
 
 impl Wrongs {
-    pub fn add(&mut self, silent: Silent) {
+    pub(crate) fn add(&mut self, silent: Silent) {
         assert!(silent.nth > 0);
         self.waiting.push(silent);
     }
@@ -76,7 +76,7 @@ impl Wrongs {
     }
 
     /// Returns the bytes of a write that arrive, and where. `None`: it is as it should be.
-    pub fn of_write(
+    pub(crate) fn of_write(
         &mut self,
         data: &[u8],
         offset: u64,
@@ -106,7 +106,7 @@ impl Wrongs {
     }
 
     /// Spoils what a read returns, if it is to be; says whether it did.
-    pub fn of_read(&mut self, buf: &mut [u8], offset: u64) -> bool {
+    pub(crate) fn of_read(&mut self, buf: &mut [u8], offset: u64) -> bool {
         let (mut spoilt, len) = (false, buf.len() as u64);
         if let Some(Silent { effect, seed, .. }) = self.due(true)
             && len > 0

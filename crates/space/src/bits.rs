@@ -17,7 +17,7 @@ fn place(n: u32) -> (usize, u64) {
 
 impl Bits {
     /// Makes an empty set for numbers below `limit`.
-    pub fn new(limit: u32) -> Bits {
+    pub(crate) fn new(limit: u32) -> Bits {
         let mut levels = Vec::new();
         let mut words = limit.div_ceil(WORD).max(1);
         loop {
@@ -30,7 +30,7 @@ impl Bits {
     }
 
     /// Adds a number below the limit. Returns whether it is new.
-    pub fn insert(&mut self, n: u32) -> bool {
+    pub(crate) fn insert(&mut self, n: u32) -> bool {
         let (word, bit) = place(n);
         let fresh = self.levels[0][word] & bit == 0;
         let mut at = n;
@@ -43,7 +43,7 @@ impl Bits {
     }
 
     /// Removes a number. Returns whether it was a member.
-    pub fn remove(&mut self, n: u32) -> bool {
+    pub(crate) fn remove(&mut self, n: u32) -> bool {
         if !self.contains(n) {
             return false;
         }
@@ -60,13 +60,13 @@ impl Bits {
     }
 
     /// Returns whether the number is a member.
-    pub fn contains(&self, n: u32) -> bool {
+    pub(crate) fn contains(&self, n: u32) -> bool {
         let (word, bit) = place(n);
         self.levels[0].get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Returns the lowest member not below `from`.
-    pub fn next(&self, from: u32) -> Option<u32> {
+    pub(crate) fn next(&self, from: u32) -> Option<u32> {
         let (mut level, mut at) = (0, from);
         // Up, until a word has a bit at the place or after it.
         loop {
@@ -88,7 +88,7 @@ impl Bits {
     }
 
     /// Returns the number of members below `end`.
-    pub fn count_below(&self, end: u32) -> u32 {
+    pub(crate) fn count_below(&self, end: u32) -> u32 {
         let (word, bit) = place(end);
         let words = &self.levels[0];
         let whole: u32 = words.iter().take(word).map(|word| word.count_ones()).sum();
@@ -96,7 +96,7 @@ impl Bits {
     }
 
     /// Iterates over all members not below `from`, ascending.
-    pub fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
+    pub(crate) fn iter_from(&self, from: u32) -> impl Iterator<Item = u32> {
         std::iter::successors(self.next(from), |n| self.next(n.checked_add(1)?))
     }
 }

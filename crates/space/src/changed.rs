@@ -44,7 +44,7 @@ fn members(n: usize, mut word: u64) -> impl Iterator<Item = u32> {
 
 impl Changed {
     /// Makes a set without marks for this number of segments.
-    pub fn new(segments: u32) -> Changed {
+    pub(crate) fn new(segments: u32) -> Changed {
         let words = |n: u32| (0..n.div_ceil(u64::BITS)).map(|_| AtomicU64::new(0)).collect();
         let pages = segments.div_ceil(PAGE_SEGMENTS);
         // Whole pages, so that each has the same number of words.
@@ -53,13 +53,13 @@ impl Changed {
 
     /// Marks a changed segment.
     #[inline]
-    pub fn mark(&self, segment: u32) {
+    pub(crate) fn mark(&self, segment: u32) {
         mark(&self.segments, segment);
         mark(&self.pages, segment / PAGE_SEGMENTS);
     }
 
     /// Takes all marks, and calls `each` with every marked segment, ascending.
-    pub fn take(&self, mut each: impl FnMut(u32)) {
+    pub(crate) fn take(&self, mut each: impl FnMut(u32)) {
         for (n, word) in self.pages.iter().enumerate() {
             if word.load(Ordering::Acquire) == 0 {
                 continue;

@@ -26,20 +26,20 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub fn kind(&self) -> SegKind {
+    pub(crate) fn kind(&self) -> SegKind {
         // Only `set_kind` writes this byte.
         SegKind::from_number(self.kind.load(Ordering::Acquire)).unwrap_or_default()
     }
-    pub fn set_kind(&self, kind: SegKind, sealed: bool) {
+    pub(crate) fn set_kind(&self, kind: SegKind, sealed: bool) {
         self.sealed.store(sealed, Ordering::Release);
         self.kind.store(kind as u8, Ordering::Release);
     }
     /// Live bytes, at most the segment size, for the choice of segments to clean.
-    pub fn live(&self, geometry: &Geometry) -> u32 {
+    pub(crate) fn live(&self, geometry: &Geometry) -> u32 {
         self.counted().min(geometry.segment_size) as u32
     }
     /// Live bytes as counted. Negative only after an accounting error, which has been counted.
-    pub fn counted(&self) -> u64 {
+    pub(crate) fn counted(&self) -> u64 {
         self.live.load(Ordering::Relaxed).max(0) as u64
     }
 }

@@ -31,7 +31,7 @@ pub(crate) struct Shadow {
 
 impl Shadow {
     /// The table of a volume to which nothing has been written.
-    pub fn fresh(geometry: &Geometry) -> Shadow {
+    pub(crate) fn fresh(geometry: &Geometry) -> Shadow {
         let mut entries = vec![UsageEntry::default(); geometry.segments as usize];
         entries[0].kind = SegKind::Super;
         let mut shadow = Shadow::unwritten(geometry, entries);
@@ -41,7 +41,7 @@ impl Shadow {
     }
 
     /// A table whose on-disk version is unknown: every page is due.
-    pub fn unwritten(geometry: &Geometry, entries: Vec<UsageEntry>) -> Shadow {
+    pub(crate) fn unwritten(geometry: &Geometry, entries: Vec<UsageEntry>) -> Shadow {
         let mut shadow = Shadow::of(entries, None);
         shadow.due = (0..usage::pages(geometry)).collect();
         #[cfg(debug_assertions)]
@@ -50,7 +50,7 @@ impl Shadow {
     }
 
     /// The table on the device.
-    pub fn loaded(geometry: &Geometry, table: UsageTable) -> Shadow {
+    pub(crate) fn loaded(geometry: &Geometry, table: UsageTable) -> Shadow {
         let open = Some(table.positions[0]).filter(|at| *at != Addr(0));
         Shadow::of(table.entries, open.map(|at| geometry.segment_of(at).0))
     }
@@ -77,12 +77,12 @@ impl Shadow {
     }
 
     /// The segment at the freeze, plus the changes by the checkpoint's own writes.
-    pub fn entry(&self, seg: u32) -> Option<UsageEntry> {
+    pub(crate) fn entry(&self, seg: u32) -> Option<UsageEntry> {
         self.entries.get(seg as usize).copied()
     }
 
     /// Changes a segment of the volume.
-    pub fn set(&mut self, seg: u32, mut entry: UsageEntry) {
+    pub(crate) fn set(&mut self, seg: u32, mut entry: UsageEntry) {
         entry.sealed |= entry.kind == SegKind::Meta;
         if self.entries[seg as usize] == entry {
             return;
@@ -95,7 +95,7 @@ impl Shadow {
     }
 
     /// Sets the segment in which the metadata stream continues.
-    pub fn set_open(&mut self, open: Option<u32>) {
+    pub(crate) fn set_open(&mut self, open: Option<u32>) {
         if self.open == open {
             return;
         }
@@ -136,25 +136,25 @@ impl Shadow {
     }
 
     /// Makes a page due although no row has changed.
-    pub fn rewrite(&mut self, geometry: &Geometry, page: u32) {
+    pub(crate) fn rewrite(&mut self, geometry: &Geometry, page: u32) {
         if page < usage::pages(geometry) {
             self.due.insert(page);
         }
     }
 
     /// Removes and returns the lowest page with a row that changed since it was last returned.
-    pub fn next_due(&mut self) -> Option<u32> {
+    pub(crate) fn next_due(&mut self) -> Option<u32> {
         self.due.pop_first()
     }
 
     /// Returns whether all segments of a page are free.
-    pub fn is_blank(&self, geometry: &Geometry, page: u32) -> bool {
+    pub(crate) fn is_blank(&self, geometry: &Geometry, page: u32) -> bool {
         let mut rows = self.rows(usage::segments_of_page(geometry, page));
         rows.all(|row| row == UsageEntry::default())
     }
 
     /// Returns a page for writing.
-    pub fn page(&mut self, geometry: &Geometry, number: u32, epoch: u64) -> UsagePage {
+    pub(crate) fn page(&mut self, geometry: &Geometry, number: u32, epoch: u64) -> UsagePage {
         let segments = usage::segments_of_page(geometry, number);
         let entries: Vec<UsageEntry> = self.rows(segments).collect();
         if entries.iter().all(|row| *row == UsageEntry::default()) {
@@ -166,7 +166,7 @@ impl Shadow {
     }
 
     /// Notes that a page is null from now on.
-    pub fn leave_out(&mut self, geometry: &Geometry, number: u32) {
+    pub(crate) fn leave_out(&mut self, geometry: &Geometry, number: u32) {
         let rows = usage::segments_of_page(geometry, number).len();
         let entries = vec![UsageEntry::default(); rows];
         self.note_written(&UsagePage { number, epoch: 0, entries });
@@ -182,29 +182,29 @@ impl Shadow {
     fn note_written(&mut self, _: &UsagePage) {}
 
     /// Sums over all rows.
-    pub fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         self.totals
     }
 
     /// Segments that are free in the table, and can be reused when it is durable.
-    pub fn unneeded(&self) -> impl Iterator<Item = (u32, UsageEntry)> {
+    pub(crate) fn unneeded(&self) -> impl Iterator<Item = (u32, UsageEntry)> {
         self.unneeded.iter().map(|seg| (*seg, self.entries[*seg as usize]))
     }
 
     /// Notes that the checkpoint is durable.
-    pub fn published(&mut self) {
+    pub(crate) fn published(&mut self) {
         self.due = std::mem::take(&mut self.blank);
     }
 
     /// All rows.
-    pub fn table(&self, positions: [Addr; STREAMS]) -> UsageTable {
+    pub(crate) fn table(&self, positions: [Addr; STREAMS]) -> UsageTable {
         let entries = self.rows(0..self.entries.len() as u32).collect();
         UsageTable { positions, entries }
     }
 
     /// Returns whether the device has the whole table once all due pages are written.
     #[cfg(debug_assertions)]
-    pub fn is_written(&self) -> bool {
+    pub(crate) fn is_written(&self) -> bool {
         self.due.is_empty()
             && self.rows(0..self.entries.len() as u32).eq(self.written.iter().copied())
     }

@@ -3,40 +3,40 @@
 use std::ops::Range;
 
 /// Bytes of a block.
-pub const BLOCK: usize = 512;
+pub(crate) const BLOCK: usize = 512;
 
-pub const NAME: Range<usize> = 0..100;
-pub const MODE: Range<usize> = 100..108;
-pub const UID: Range<usize> = 108..116;
-pub const GID: Range<usize> = 116..124;
-pub const SIZE: Range<usize> = 124..136;
-pub const MTIME: Range<usize> = 136..148;
+pub(crate) const NAME: Range<usize> = 0..100;
+pub(crate) const MODE: Range<usize> = 100..108;
+pub(crate) const UID: Range<usize> = 108..116;
+pub(crate) const GID: Range<usize> = 116..124;
+pub(crate) const SIZE: Range<usize> = 124..136;
+pub(crate) const MTIME: Range<usize> = 136..148;
 const SUM: Range<usize> = 148..156;
 const TYPE: usize = 156;
-pub const LINK: Range<usize> = 157..257;
+pub(crate) const LINK: Range<usize> = 157..257;
 const MAGIC: Range<usize> = 257..265;
-pub const UNAME: Range<usize> = 265..297;
-pub const GNAME: Range<usize> = 297..329;
-pub const MAJOR: Range<usize> = 329..337;
-pub const MINOR: Range<usize> = 337..345;
+pub(crate) const UNAME: Range<usize> = 265..297;
+pub(crate) const GNAME: Range<usize> = 297..329;
+pub(crate) const MAJOR: Range<usize> = 329..337;
+pub(crate) const MINOR: Range<usize> = 337..345;
 /// Directories of a long name, in ustar.
-pub const PREFIX: Range<usize> = 345..500;
+pub(crate) const PREFIX: Range<usize> = 345..500;
 /// Sparse map of GNU's old format: four pairs of offset and length.
-pub const SPARSE: Range<usize> = 386..482;
+pub(crate) const SPARSE: Range<usize> = 386..482;
 /// Size of a sparse file in GNU's old format.
-pub const REAL_SIZE: Range<usize> = 483..495;
+pub(crate) const REAL_SIZE: Range<usize> = 483..495;
 /// The sparse map goes on in further blocks.
-pub const SPARSE_MORE: usize = 482;
+pub(crate) const SPARSE_MORE: usize = 482;
 
 const USTAR: &[u8; 8] = b"ustar\x0000";
 
 /// A header.
 #[derive(Clone)]
-pub struct Header(pub [u8; BLOCK]);
+pub(crate) struct Header(pub [u8; BLOCK]);
 
 impl Header {
     /// An empty header of a type.
-    pub fn new(kind: u8) -> Header {
+    pub(crate) fn new(kind: u8) -> Header {
         let mut bytes = [0; BLOCK];
         bytes[TYPE] = kind;
         bytes[MAGIC].copy_from_slice(USTAR);
@@ -44,7 +44,7 @@ impl Header {
     }
 
     /// Returns whether the checksum is right. Old programs added the bytes as signed numbers.
-    pub fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let stored = self.number(SUM);
         let (mut unsigned, mut signed) = (0i64, 0i64);
         for (at, byte) in self.0.iter().enumerate() {
@@ -56,47 +56,47 @@ impl Header {
     }
 
     /// Sets the checksum.
-    pub fn seal(&mut self) {
+    pub(crate) fn seal(&mut self) {
         self.0[SUM].fill(b' ');
         let sum: u32 = self.0.iter().map(|byte| u32::from(*byte)).sum();
         self.0[SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
 
     /// Returns whether all bytes are 0.
-    pub fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         self.0.iter().all(|byte| *byte == 0)
     }
 
     /// Returns the type.
-    pub fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         self.0[TYPE]
     }
 
     /// Returns whether names may begin in [`PREFIX`].
-    pub fn has_prefix(&self) -> bool {
+    pub(crate) fn has_prefix(&self) -> bool {
         self.0[MAGIC].starts_with(b"ustar\0")
     }
 
     /// Returns a string without what follows its NUL.
-    pub fn text(&self, field: Range<usize>) -> &[u8] {
+    pub(crate) fn text(&self, field: Range<usize>) -> &[u8] {
         let bytes = &self.0[field];
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
         &bytes[..end]
     }
 
     /// Returns a number, octal or binary; 0 if the field is empty, `None` if it has none.
-    pub fn number(&self, field: Range<usize>) -> Option<i64> {
+    pub(crate) fn number(&self, field: Range<usize>) -> Option<i64> {
         number(&self.0[field])
     }
 
     /// Sets a string that fits.
-    pub fn set_text(&mut self, field: Range<usize>, text: &[u8]) {
+    pub(crate) fn set_text(&mut self, field: Range<usize>, text: &[u8]) {
         let len = text.len().min(field.len());
         self.0[field.start..field.start + len].copy_from_slice(&text[..len]);
     }
 
     /// Sets a number: octal if it has room, else binary as GNU tar does.
-    pub fn set_number(&mut self, field: Range<usize>, number: u64) {
+    pub(crate) fn set_number(&mut self, field: Range<usize>, number: u64) {
         let digits = field.len() - 1;
         match fits(number, digits) {
             true => {
@@ -112,12 +112,12 @@ impl Header {
 }
 
 /// Returns whether a number has at most so many octal digits.
-pub fn fits(number: u64, digits: usize) -> bool {
+pub(crate) fn fits(number: u64, digits: usize) -> bool {
     number < 1 << (3 * digits)
 }
 
 /// Returns a number of a header: octal digits, or binary with the highest bit set.
-pub fn number(field: &[u8]) -> Option<i64> {
+pub(crate) fn number(field: &[u8]) -> Option<i64> {
     if let Some((first, rest)) = field.split_first()
         && first & 0x80 != 0
     {

@@ -6,7 +6,7 @@ use crate::limits::EXTENSION_MAX;
 
 /// Records by key. An empty value takes a record back.
 #[derive(Default, Debug)]
-pub struct Records {
+pub(crate) struct Records {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Bytes of all keys and values.
     bytes: usize,
@@ -15,7 +15,7 @@ pub struct Records {
 impl Records {
     /// Adds the records that are in some bytes, in place of those with the same keys. `None` if
     /// they are not what they should be.
-    pub fn read(&mut self, mut bytes: &[u8]) -> Option<()> {
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Option<()> {
         while !bytes.is_empty() {
             let space = bytes.iter().take(20).position(|byte| *byte == b' ')?;
             let len: usize = digits(&bytes[..space])?.try_into().ok()?;
@@ -34,17 +34,17 @@ impl Records {
     }
 
     /// Returns whether there are more than are kept.
-    pub fn are_too_many(&self) -> bool {
+    pub(crate) fn are_too_many(&self) -> bool {
         self.bytes > EXTENSION_MAX
     }
 
     /// Returns the value of a key.
-    pub fn find(&self, key: &str) -> Option<&[u8]> {
+    pub(crate) fn find(&self, key: &str) -> Option<&[u8]> {
         self.values.get(key.as_bytes()).map(Vec::as_slice)
     }
 
     /// Returns the rest of each key that begins with a prefix, and its value.
-    pub fn with_prefix<'r>(
+    pub(crate) fn with_prefix<'r>(
         &'r self,
         prefix: &'r str,
     ) -> impl Iterator<Item = (&'r [u8], &'r [u8])> {
@@ -55,7 +55,7 @@ impl Records {
 
 /// The records that count for a member: its own, and those of all members.
 #[derive(Clone, Copy)]
-pub struct Both<'r> {
+pub(crate) struct Both<'r> {
     /// Its own.
     pub own: &'r Records,
     /// Those of all members.
@@ -64,19 +64,19 @@ pub struct Both<'r> {
 
 impl<'r> Both<'r> {
     /// Returns the value of a key; `None` if there is none or it is empty.
-    pub fn get(self, key: &str) -> Option<&'r [u8]> {
+    pub(crate) fn get(self, key: &str) -> Option<&'r [u8]> {
         let found = self.own.find(key).or_else(|| self.global.find(key));
         found.filter(|value| !value.is_empty())
     }
 
     /// Returns the number that is the value of a key; `Some(None)` if it is not one.
-    pub fn number(self, key: &str) -> Option<Option<u64>> {
+    pub(crate) fn number(self, key: &str) -> Option<Option<u64>> {
         self.get(key).map(digits)
     }
 }
 
 /// Appends a record. Its length counts its own digits.
-pub fn push(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+pub(crate) fn push(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut len = rest;
     loop {
@@ -95,13 +95,13 @@ pub fn push(bytes: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 /// Returns a decimal number.
-pub fn digits(text: &[u8]) -> Option<u64> {
+pub(crate) fn digits(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
 }
 
 /// Returns seconds and nanoseconds of a decimal number; what is finer is cut off.
-pub fn time(text: &[u8]) -> Option<(i64, u32)> {
+pub(crate) fn time(text: &[u8]) -> Option<(i64, u32)> {
     let (is_negative, text) = match text.strip_prefix(b"-") {
         Some(text) => (true, text),
         None => (false, text),
@@ -125,7 +125,7 @@ pub fn time(text: &[u8]) -> Option<(i64, u32)> {
 }
 
 /// Writes a time as [`time`] reads it.
-pub fn time_text((sec, nsec): (i64, u32)) -> String {
+pub(crate) fn time_text((sec, nsec): (i64, u32)) -> String {
     match (sec, nsec) {
         (sec, 0) => sec.to_string(),
         (0.., nsec) => format!("{sec}.{nsec:09}"),
@@ -134,7 +134,7 @@ pub fn time_text((sec, nsec): (i64, u32)) -> String {
 }
 
 /// Writes the name of an extended attribute as part of a key, which has no `=`; as GNU tar does.
-pub fn encoded(name: &[u8]) -> Vec<u8> {
+pub(crate) fn encoded(name: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(name.len());
     for byte in name {
         match byte {
@@ -147,7 +147,7 @@ pub fn encoded(name: &[u8]) -> Vec<u8> {
 }
 
 /// Reads the name of an extended attribute in a key.
-pub fn decoded(mut name: &[u8]) -> Vec<u8> {
+pub(crate) fn decoded(mut name: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
     while let Some((first, rest)) = name.split_first() {
         let (byte, rest) = match name {

@@ -201,10 +201,10 @@ pub(crate) enum Dropped {
 pub(crate) struct Charge(Option<(Arc<NodeCache>, usize)>);
 
 impl Charge {
-    pub fn none() -> Charge {
+    pub(crate) fn none() -> Charge {
         Charge(None)
     }
-    pub fn new(cache: &Arc<NodeCache>, bytes: usize) -> Charge {
+    pub(crate) fn new(cache: &Arc<NodeCache>, bytes: usize) -> Charge {
         cache.charge(bytes);
         Charge(Some((cache.clone(), bytes)))
     }

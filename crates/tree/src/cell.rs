@@ -43,7 +43,7 @@ pub(crate) struct LeafState {
 
 impl LeafCell {
     /// Makes a cell for a leaf that is on the device.
-    pub fn on_disk(disk: Ptr, low: Key, high: Key) -> Arc<LeafCell> {
+    pub(crate) fn on_disk(disk: Ptr, low: Key, high: Key) -> Arc<LeafCell> {
         let state = LeafState {
             node: None,
             old: None,
@@ -63,13 +63,13 @@ impl LeafCell {
         cell
     }
     #[inline]
-    pub fn mark_used(&self) {
+    pub(crate) fn mark_used(&self) {
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
     }
     /// Locks the leaf, if nothing would be lost with this cell and nobody uses it.
-    pub fn try_idle(&self, cache: &NodeCache) -> Option<RwLockWriteGuard<'_, LeafState>> {
+    pub(crate) fn try_idle(&self, cache: &NodeCache) -> Option<RwLockWriteGuard<'_, LeafState>> {
         let idle = |s: &LeafState| {
             let clean = s.node.is_none() && !s.dirty && s.old.is_none();
             clean && !s.dead && !s.disk.is_null() && cache.may_drop(s.wrote)
@@ -95,14 +95,14 @@ impl Evict for LeafCell {
 impl LeafState {
     /// Returns whether this leaf covers `key`.
     #[inline]
-    pub fn covers(&self, key: Key) -> bool {
+    pub(crate) fn covers(&self, key: Key) -> bool {
         !self.dead && self.low <= key && key < self.high
     }
     /// Returns the version that the checkpoint of `epoch` must still write. If it exists at the end
     /// of the epoch, it stays until that checkpoint has written it: a later change keeps a copy of
     /// it.
     #[inline]
-    pub fn unwritten(&mut self, epoch: Epoch) -> Option<&mut Node> {
+    pub(crate) fn unwritten(&mut self, epoch: Epoch) -> Option<&mut Node> {
         match self.epoch > epoch {
             true => self.old.as_mut(),
             false => self.node.as_mut().filter(|_| self.dirty),
@@ -110,14 +110,14 @@ impl LeafState {
     }
     /// Returns whether such a version exists.
     #[inline]
-    pub fn is_unwritten(&self, epoch: Epoch) -> bool {
+    pub(crate) fn is_unwritten(&self, epoch: Epoch) -> bool {
         match self.epoch > epoch {
             true => self.old.is_some(),
             false => self.dirty && self.node.is_some(),
         }
     }
     /// Bytes for writing `node`, an upper estimate in whole KiB.
-    pub fn stored_bytes(&self) -> u32 {
+    pub(crate) fn stored_bytes(&self) -> u32 {
         let used = self.node.as_ref().map_or(0, |node| HEADER + node.used());
         used.next_multiple_of(1024).min(NODE_SIZE) as u32
     }

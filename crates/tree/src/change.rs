@@ -11,7 +11,13 @@ use std::sync::Arc;
 
 impl LeafCell {
     /// Makes a cell for a new leaf, which is dirty.
-    pub fn fresh(node: Node, low: Key, high: Key, epoch: Epoch, tree: &Tree) -> Arc<LeafCell> {
+    pub(crate) fn fresh(
+        node: Node,
+        low: Key,
+        high: Key,
+        epoch: Epoch,
+        tree: &Tree,
+    ) -> Arc<LeafCell> {
         tree.touched(low, epoch);
         let leaf = LeafCell::on_disk(Ptr::NULL, low, high);
         {
@@ -30,7 +36,7 @@ impl LeafState {
     /// Must be called before every change. Keeps a copy of the version that a checkpoint must still
     /// write, and notes the leaf for the checkpoint of `epoch`.
     #[inline]
-    pub fn touch(&mut self, epoch: Epoch, tree: &Tree) {
+    pub(crate) fn touch(&mut self, epoch: Epoch, tree: &Tree) {
         debug_assert!(self.epoch <= epoch, "change of epoch {epoch} after {}", self.epoch);
         if self.dirty && self.epoch == epoch {
             return;
@@ -48,7 +54,7 @@ impl LeafState {
     }
     /// Must be called after a touched node has grown.
     #[inline]
-    pub fn grown(&mut self, tree: &Tree) {
+    pub(crate) fn grown(&mut self, tree: &Tree) {
         let now = self.stored_bytes();
         if now > self.counted[0] {
             tree.cache.grown(self.epoch, now - self.counted[0]);
@@ -59,7 +65,7 @@ impl LeafState {
 
 impl InnerCell {
     /// Makes a cell for a new inner node, which is dirty.
-    pub fn fresh(data: InnerData, high: Key, epoch: Epoch, tree: &Tree) -> Arc<InnerCell> {
+    pub(crate) fn fresh(data: InnerData, high: Key, epoch: Epoch, tree: &Tree) -> Arc<InnerCell> {
         tree.touched(data.keys[0], epoch);
         let cell = InnerCell::on_disk(Ptr::NULL, data.level, high, &tree.shape);
         {
@@ -71,7 +77,7 @@ impl InnerCell {
         cell
     }
     /// Makes `data` the current version. Must be called under the tree's shape lock.
-    pub fn publish(&self, data: InnerData, epoch: Epoch, tree: &Tree) {
+    pub(crate) fn publish(&self, data: InnerData, epoch: Epoch, tree: &Tree) {
         let mut meta = self.meta.lock();
         if !(meta.dirty && meta.epoch == epoch) {
             tree.touched(data.keys[0], epoch);

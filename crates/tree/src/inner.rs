@@ -30,7 +30,7 @@ pub(crate) enum Children {
 }
 
 impl Children {
-    pub fn split_off(&mut self, at: usize) -> Children {
+    pub(crate) fn split_off(&mut self, at: usize) -> Children {
         match self {
             Children::Leaves(v) => Children::Leaves(v.split_off(at)),
             Children::Inners(v) => Children::Inners(v.split_off(at)),
@@ -61,16 +61,16 @@ pub(crate) struct InnerData {
 }
 
 impl InnerData {
-    pub fn new(level: u8, keys: Vec<Key>, children: Children) -> InnerData {
+    pub(crate) fn new(level: u8, keys: Vec<Key>, children: Children) -> InnerData {
         InnerData { level, keys, children, charge: Charge::none() }
     }
     /// Index of the child that covers `key`.
     #[inline]
-    pub fn child_for(&self, key: Key) -> usize {
+    pub(crate) fn child_for(&self, key: Key) -> usize {
         self.keys.partition_point(|k| *k <= key).saturating_sub(1)
     }
     /// Yields each child that covers some of the keys, which must be sorted, with its keys.
-    pub fn routes<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = (usize, &'k [Key])> {
+    pub(crate) fn routes<'k>(&self, keys: &'k [Key]) -> impl Iterator<Item = (usize, &'k [Key])> {
         let mut rest = keys;
         std::iter::from_fn(move || {
             let i = self.child_for(*rest.first()?);
@@ -82,7 +82,7 @@ impl InnerData {
         })
     }
     /// Accounts for its memory from now on, until it is dropped.
-    pub fn charged(mut self, cache: &Arc<NodeCache>) -> Arc<InnerData> {
+    pub(crate) fn charged(mut self, cache: &Arc<NodeCache>) -> Arc<InnerData> {
         let keys = self.keys.capacity() * size_of::<Key>();
         let own = size_of::<InnerData>() + COUNTS;
         self.charge = Charge::new(cache, own + keys + self.children.bytes());
@@ -122,7 +122,12 @@ pub(crate) struct InnerMeta {
 }
 
 impl InnerCell {
-    pub fn on_disk(disk: Ptr, level: u8, high: Key, shape: &Arc<Mutex<()>>) -> Arc<InnerCell> {
+    pub(crate) fn on_disk(
+        disk: Ptr,
+        level: u8,
+        high: Key,
+        shape: &Arc<Mutex<()>>,
+    ) -> Arc<InnerCell> {
         let meta = InnerMeta {
             disk,
             high,

@@ -42,19 +42,19 @@ mod published {
     pub(crate) struct ArcSwapOption<T>(Brief<Option<Arc<T>>>);
 
     impl<T> ArcSwapOption<T> {
-        pub fn empty() -> Self {
+        pub(crate) fn empty() -> Self {
             ArcSwapOption(Brief::new(None))
         }
-        pub fn load(&self) -> Option<Arc<T>> {
+        pub(crate) fn load(&self) -> Option<Arc<T>> {
             self.0.lock().clone()
         }
-        pub fn load_full(&self) -> Option<Arc<T>> {
+        pub(crate) fn load_full(&self) -> Option<Arc<T>> {
             self.load()
         }
-        pub fn swap(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
+        pub(crate) fn swap(&self, value: Option<Arc<T>>) -> Option<Arc<T>> {
             std::mem::replace(&mut *self.0.lock(), value)
         }
-        pub fn store(&self, value: Option<Arc<T>>) {
+        pub(crate) fn store(&self, value: Option<Arc<T>>) {
             drop(self.swap(value));
         }
     }

@@ -17,16 +17,16 @@ pub(crate) struct Helpers {
 
 impl Helpers {
     /// Returns whether the last reads were slow, so that threads are worth their start.
-    pub fn is_slow(&self) -> bool {
+    pub(crate) fn is_slow(&self) -> bool {
         self.slow.load(Ordering::Relaxed)
     }
 
-    pub fn set_slow(&self, slow: bool) {
+    pub(crate) fn set_slow(&self, slow: bool) {
         self.slow.store(slow, Ordering::Relaxed);
     }
 
     /// Reserves up to `wanted` threads, as far as others have left any.
-    pub fn take(&self, wanted: usize) -> Taken<'_> {
+    pub(crate) fn take(&self, wanted: usize) -> Taken<'_> {
         let mut got = 0;
         let take = |used: usize| {
             got = wanted.min(HELPERS.saturating_sub(used));
@@ -44,7 +44,7 @@ pub(crate) struct Taken<'h> {
 }
 
 impl Taken<'_> {
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.got
     }
 }

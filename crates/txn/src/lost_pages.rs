@@ -45,7 +45,7 @@ pub(crate) struct Search {
 
 impl Search {
     /// Searches the whole device for `lost` pages.
-    pub fn of(store: &Store, lost: &BTreeSet<usize>, held: &Held) -> Result<Search> {
+    pub(crate) fn of(store: &Store, lost: &BTreeSet<usize>, held: &Held) -> Result<Search> {
         let mut search = Search {
             pages: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -102,7 +102,7 @@ impl Search {
 
     /// Notes the subvolumes named by the top directory, once subvolume 0 has been added. `whole`:
     /// its page is readable.
-    pub fn name_roots(&mut self, store: &Store, whole: bool) -> Result<()> {
+    pub(crate) fn name_roots(&mut self, store: &Store, whole: bool) -> Result<()> {
         let Some(root) = store.roots.get(RootId(0)) else { return Ok(()) };
         let (mut named, mut all) = (BTreeMap::new(), whole);
         let end = Key::behind(Ino::ROOT);
@@ -122,7 +122,7 @@ impl Search {
 
     /// Returns a record to replace that of subvolume `id`, whose trees are lost. The record is
     /// vacant if there is no evidence of such a subvolume.
-    pub fn stand_in(&self, id: RootId) -> RootRecord {
+    pub(crate) fn stand_in(&self, id: RootId) -> RootRecord {
         let page = self.pages.get(&(id.0 / ROOTS as u16));
         let old = page.and_then(|page| page.roots.iter().find(|root| root.id == id));
         // A subvolume missing in the old page may have been created after that page was written.
@@ -146,14 +146,14 @@ impl Search {
     }
 
     /// One past the last subvolume of a lost page that may have existed.
-    pub fn end(&self, number: usize) -> usize {
+    pub(crate) fn end(&self, number: usize) -> usize {
         let ids = number * ROOTS..(number + 1) * ROOTS;
         let live = |id: &usize| self.stand_in(RootId(*id as u16)).state == RootState::Live;
         ids.rev().find(live).map_or(number * ROOTS, |last| last + 1)
     }
 
     /// The inode blocks of a subvolume.
-    pub fn blocks_of(&self, id: RootId) -> impl Iterator<Item = (u64, Ptr)> {
+    pub(crate) fn blocks_of(&self, id: RootId) -> impl Iterator<Item = (u64, Ptr)> {
         let blocks = self.blocks.range((id, 0)..=(id, u64::MAX));
         blocks.map(|((_, number), block)| (*number, block.ptr))
     }

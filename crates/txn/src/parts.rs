@@ -34,7 +34,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
+    pub(crate) fn new(device: Arc<dyn Device>, sb: Superblock, options: StoreOptions) -> Parts {
         let counters = Arc::new(Counters::default());
         let device: Arc<dyn Device> = Arc::new(MeasuredDevice::new(device, counters.clone()));
         let cache = NodeCache::new(options.cache_bytes / 2, counters.clone());
@@ -44,7 +44,7 @@ impl Parts {
     }
 
     /// Makes the store, still without subvolumes.
-    pub fn store(self, space: Space, orphans: Orphans, image: Image) -> Store {
+    pub(crate) fn store(self, space: Space, orphans: Orphans, image: Image) -> Store {
         if self.sb.incompat & (INCOMPAT_LZ4 | INCOMPAT_ZSTD) != 0 {
             space.expect_coded();
         }

@@ -68,7 +68,7 @@ pub(crate) struct ReadMax {
 impl ReadMax {
     /// Half of what is left of the cache in addition to what must still be written: records also
     /// make blocks and nodes that are not read.
-    pub fn of(store: &Store) -> ReadMax {
+    pub(crate) fn of(store: &Store) -> ReadMax {
         let half = |objects: usize| (objects / 2).clamp(WANTED_MIN, WANTED_MAX);
         ReadMax { blocks: half(store.budget.room_blocks()), nodes: half(store.cache.room_nodes()) }
     }
@@ -87,7 +87,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// Notes the objects of a record. Items that cannot be decoded are left to its replay.
-    pub fn note(&mut self, record: &[u8]) {
+    pub(crate) fn note(&mut self, record: &[u8]) {
         let mut r = Reader::new(record);
         while !r.is_empty()
             && let Some(item) = Item::decode(&mut r)
@@ -140,12 +140,12 @@ impl Wanted {
     }
 
     /// Returns whether further records would exceed the limits.
-    pub fn is_full(&self, read_max: ReadMax) -> bool {
+    pub(crate) fn is_full(&self, read_max: ReadMax) -> bool {
         self.blocks.len() >= read_max.blocks || self.keys.len() >= read_max.nodes
     }
 
     /// Reads the objects that are not in memory, and forgets all of them.
-    pub fn read(&mut self, store: &Store, read_max: ReadMax) {
+    pub(crate) fn read(&mut self, store: &Store, read_max: ReadMax) {
         self.read_by(store, read_max, &Always);
     }
 

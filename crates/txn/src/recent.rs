@@ -17,12 +17,12 @@ pub(crate) struct Recent {
 
 impl Recent {
     /// For `max` inodes, of which some may be the same.
-    pub fn new(max: usize) -> Recent {
+    pub(crate) fn new(max: usize) -> Recent {
         Recent { max, inodes: VecDeque::new() }
     }
 
     /// Adds the inodes of a record. Items that cannot be decoded are left to its replay.
-    pub fn note(&mut self, record: &[u8]) {
+    pub(crate) fn note(&mut self, record: &[u8]) {
         if self.max == 0 {
             return;
         }
@@ -59,7 +59,7 @@ impl Recent {
     }
 
     /// Returns the inodes, each once.
-    pub fn inodes(self) -> Vec<Ino> {
+    pub(crate) fn inodes(self) -> Vec<Ino> {
         let mut inodes = Vec::from(self.inodes);
         inodes.sort_unstable();
         inodes.dedup();

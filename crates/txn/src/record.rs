@@ -50,14 +50,14 @@ impl Largest {
     /// Notes the size of a record. Writes only if it is the largest of its kind, so that threads
     /// can share the cache line for reading.
     #[inline]
-    pub fn note(&self, kind: RecordKind, bytes: usize) {
+    pub(crate) fn note(&self, kind: RecordKind, bytes: usize) {
         let largest = &self.0[kind.index as usize];
         if bytes as u32 > largest.load(Ordering::Relaxed) {
             largest.fetch_max(bytes as u32, Ordering::Relaxed);
         }
     }
     /// Bytes of the largest record of this kind.
-    pub fn of(&self, kind: RecordKind) -> u32 {
+    pub(crate) fn of(&self, kind: RecordKind) -> u32 {
         self.0[kind.index as usize].load(Ordering::Relaxed)
     }
 }

@@ -67,13 +67,13 @@ pub(crate) struct Replay<'s> {
 }
 
 impl<'s> Replay<'s> {
-    pub fn new(store: &'s Store) -> Replay<'s> {
+    pub(crate) fn new(store: &'s Store) -> Replay<'s> {
         let orphans = store.orphans.by_ino();
         Replay { store, lsn: Lsn(0), start: 0, orphans, removed: Vec::new() }
     }
 
     /// Applies one record.
-    pub fn record(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
+    pub(crate) fn record(&mut self, lsn: Lsn, record: &[u8]) -> Result<()> {
         self.lsn = lsn;
         self.start = lsn.0.saturating_sub(framed(record.len()));
         if self.store.intents.any() {
@@ -95,7 +95,7 @@ impl<'s> Replay<'s> {
     }
 
     /// Ends the replay: frees claimed numbers that are not in use.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         let live = self.store.roots.iter().filter(|root| root.state() == RootState::Live);
         live.filter_map(|root| root.used())
             .for_each(|trees| trees.table.numbers().give_back_unused());

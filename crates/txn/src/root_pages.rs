@@ -72,7 +72,7 @@ pub(crate) struct RootDone<'s> {
 
 impl RootDone<'_> {
     /// Notes that the checkpoint is durable.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         if let Some(blocks) = self.blocks {
             self.root.table.finish(blocks);
         }

@@ -59,7 +59,7 @@ pub(crate) struct Published {
 
 impl Published {
     /// A checkpoint that has just been written.
-    pub fn now(superblock: Superblock, image: Image) -> Published {
+    pub(crate) fn now(superblock: Superblock, image: Image) -> Published {
         Published { superblock, image: Arc::new(image), written: Some(Instant::now()) }
     }
 }

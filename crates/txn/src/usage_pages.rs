@@ -64,7 +64,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Step 2.
-    pub fn make(before: &UsageImage, writer: &mut MetaWriter<'_>) -> Result<Plan> {
+    pub(crate) fn make(before: &UsageImage, writer: &mut MetaWriter<'_>) -> Result<Plan> {
         let mut plan = Plan::default();
         before.gone.iter().for_each(|ptr| writer.retire(*ptr));
         while let Some(number) = writer.frozen.next_due(&writer.store.space) {
@@ -113,7 +113,7 @@ impl Plan {
 
     /// Step 3, except the record. Returns the location of the table, the pointer to its root, and
     /// the bytes to write with their addresses.
-    pub fn encode(
+    pub(crate) fn encode(
         self,
         before: &UsageImage,
         writer: &mut MetaWriter<'_>,

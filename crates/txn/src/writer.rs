@@ -28,7 +28,7 @@ pub(crate) struct MetaWriter<'s> {
 }
 
 impl<'s> MetaWriter<'s> {
-    pub fn new(store: &'s Store, frozen: Frozen, epoch: Epoch) -> MetaWriter<'s> {
+    pub(crate) fn new(store: &'s Store, frozen: Frozen, epoch: Epoch) -> MetaWriter<'s> {
         let gathered = Vec::with_capacity(GATHER + (64 << 10));
         if !planted::is(Defect::CheckpointUnaligned) {
             store.space.sectors().align_meta();
@@ -37,12 +37,12 @@ impl<'s> MetaWriter<'s> {
     }
 
     /// Address of the collected bytes.
-    pub fn at(&self) -> Addr {
+    pub(crate) fn at(&self) -> Addr {
         self.at
     }
 
     /// Writes the collected bytes, to the end of their last sector.
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         if !planted::is(Defect::CheckpointUnaligned) {
             let end = self.gathered.len().next_multiple_of(SECTOR as usize);
             self.gathered.resize(end, 0);
@@ -60,7 +60,7 @@ impl<'s> MetaWriter<'s> {
     }
 
     /// Leaves a gap between two objects, so that no damaged sector contains both.
-    pub fn gap(&mut self, len: usize) -> Result<()> {
+    pub(crate) fn gap(&mut self, len: usize) -> Result<()> {
         let addr = self.alloc(len)?;
         self.write(addr, &vec![0; len])?;
         self.retire(Ptr::place(addr, len as u32));
@@ -68,7 +68,7 @@ impl<'s> MetaWriter<'s> {
     }
 
     /// Allocates an address for an object and writes it. Returns the pointer to it.
-    pub fn place(&mut self, bytes: &[u8]) -> Result<Ptr> {
+    pub(crate) fn place(&mut self, bytes: &[u8]) -> Result<Ptr> {
         let addr = self.alloc(bytes.len())?;
         self.write(addr, bytes)?;
         Ok(Ptr::to(addr, self.epoch, bytes))

@@ -32,7 +32,7 @@ type Garbage = std::sync::Mutex<Vec<Box<dyn FnOnce() + Send>>>;
 #[cfg(not(loom))]
 impl Domain {
     #[inline]
-    pub fn pin(&self) -> Pin<'_> {
+    pub(crate) fn pin(&self) -> Pin<'_> {
         Pin { epoch: crossbeam_epoch::pin(), array: PhantomData }
     }
 }
@@ -46,13 +46,13 @@ impl Pin<'_> {
     /// `free` may run on another thread, at any time after all threads that are pinned now are
     /// unpinned. Threads that pin later must not be able to reach the memory that it frees.
     #[inline]
-    pub unsafe fn defer(&self, free: impl FnOnce() + Send + 'static) {
+    pub(crate) unsafe fn defer(&self, free: impl FnOnce() + Send + 'static) {
         // SAFETY: our caller's promise; the types demand `Send` and `'static`.
         unsafe { self.epoch.defer_unchecked(free) }
     }
 
     /// Lets the collector free what this thread could see so far.
-    pub fn repin(&mut self) {
+    pub(crate) fn repin(&mut self) {
         self.epoch.repin();
     }
 }

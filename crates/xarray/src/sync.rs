@@ -27,7 +27,7 @@ mod lock {
 
     impl Lock {
         #[inline]
-        pub fn lock(&self) -> LockGuard<'_> {
+        pub(crate) fn lock(&self) -> LockGuard<'_> {
             if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
                 self.wait();
             }

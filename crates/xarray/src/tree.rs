@@ -41,7 +41,7 @@ enum Way<'g, E: Entry> {
 
 impl<E: Entry> Tree<E> {
     /// A tree without nodes.
-    pub fn new() -> Tree<E> {
+    pub(crate) fn new() -> Tree<E> {
         Tree { root: Root::new() }
     }
 
@@ -63,7 +63,7 @@ impl<E: Entry> Tree<E> {
 
     /// Returns the leaf of an index, if there is one. O(height), no lock.
     #[inline]
-    pub fn leaf<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
+    pub(crate) fn leaf<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
         match self.way(index, pin) {
             Way::Leaf(leaf) => Some(leaf),
             _ => None,
@@ -72,7 +72,7 @@ impl<E: Entry> Tree<E> {
 
     /// Returns the leaf of an index, locked and alive, if there is one.
     #[inline]
-    pub fn lock<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<Locked<'g, E>> {
+    pub(crate) fn lock<'g>(&self, index: u64, pin: &'g Pin<'_>) -> Option<Locked<'g, E>> {
         loop {
             let leaf = self.leaf(index, pin)?.lock();
             if !leaf.is_dead() {
@@ -83,7 +83,7 @@ impl<E: Entry> Tree<E> {
 
     /// Returns the leaf of an index, locked and alive; makes it if there is none.
     #[inline]
-    pub fn lock_or_make<'g>(
+    pub(crate) fn lock_or_make<'g>(
         &self,
         index: u64,
         pin: &'g Pin<'_>,
@@ -138,7 +138,7 @@ impl<E: Entry> Tree<E> {
 
     /// Propagates a change of a leaf to the nodes above. `before` is its summary before the change.
     #[inline]
-    pub fn settle(&self, leaf: Locked<'_, E>, before: Summary, pin: &Pin<'_>) {
+    pub(crate) fn settle(&self, leaf: Locked<'_, E>, before: Summary, pin: &Pin<'_>) {
         if leaf.summary().differs(before) {
             self.ascend(leaf, before, pin);
         }
@@ -147,7 +147,7 @@ impl<E: Entry> Tree<E> {
     /// The same after an entry was stored and nothing else: the only possible news for the parent
     /// is that the leaf became full.
     #[inline]
-    pub fn settle_put(&self, leaf: Locked<'_, E>, was_full: bool, pin: &Pin<'_>) {
+    pub(crate) fn settle_put(&self, leaf: Locked<'_, E>, was_full: bool, pin: &Pin<'_>) {
         if leaf.is_full() != was_full {
             let before = leaf.summary().with_full(was_full);
             self.ascend(leaf, before, pin);
@@ -215,7 +215,7 @@ impl<E: Entry> Tree<E> {
 
     /// Returns the first slot from `from` to `to` that matches `select`, as index and leaf.
     /// O(height) for each node visited; no lock.
-    pub fn next<'g>(
+    pub(crate) fn next<'g>(
         &self,
         from: u64,
         to: u64,
@@ -256,7 +256,7 @@ impl<E: Entry> Tree<E> {
 
     /// Returns the lowest index from `from` to `to` that looks free. O(height) for each node on
     /// whose path something changes, no lock.
-    pub fn next_free(&self, from: u64, to: u64, pin: &Pin<'_>) -> Option<u64> {
+    pub(crate) fn next_free(&self, from: u64, to: u64, pin: &Pin<'_>) -> Option<u64> {
         let mut index = from;
         'again: while index <= to {
             let Some((mut node, mut level)) = self.root.load(pin) else { return Some(index) };
@@ -288,7 +288,7 @@ impl<E: Entry> Tree<E> {
     }
 
     /// Number of nodes. O(nodes); nodes added or removed meanwhile may be counted or not.
-    pub fn count_nodes(&self, pin: &Pin<'_>) -> usize {
+    pub(crate) fn count_nodes(&self, pin: &Pin<'_>) -> usize {
         self.root.load(pin).map_or(0, |(top, _)| count_below(top, pin))
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub fn new(volume: Arc<Volume>) -> Player {
+    pub(super) fn new(volume: Arc<Volume>) -> Player {
         Player { volume, who: Caller::root(), buffer: vec![0x5a; PIECE] }
     }
 

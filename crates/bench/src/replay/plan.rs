@@ -75,7 +75,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Makes the plan of a trace.
-    pub fn of(trace: Trace) -> Plan {
+    pub(super) fn of(trace: Trace) -> Plan {
         let mut records = trace.records;
         records.sort_by_key(|record| record.begun_ns);
         let first = records.first().map_or(0, |record| record.begun_ns);

@@ -31,7 +31,7 @@ pub(crate) struct Set {
 
 impl Set {
     /// Returns the change that a step makes.
-    pub fn of(step: &Step) -> Set {
+    pub(super) fn of(step: &Step) -> Set {
         let has = |bit: u32| step.flags & bit != 0;
         let id = |bit: u32, at: usize| has(bit).then_some(step.values[at] as u32);
         let second = 1_000_000_000;

@@ -24,7 +24,7 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    pub fn new(base: Arc<OwnedFd>) -> Player {
+    pub(super) fn new(base: Arc<OwnedFd>) -> Player {
         Player { base, buffer: vec![0x5a; PIECE] }
     }
 }

@@ -22,17 +22,17 @@ pub(crate) struct Walker<'a, C: Calls> {
 }
 
 impl<'a, C: Calls> Walker<'a, C> {
-    pub fn new(top: C::Dir, epoch: &'a Epoch) -> Walker<'a, C> {
+    pub(super) fn new(top: C::Dir, epoch: &'a Epoch) -> Walker<'a, C> {
         Walker { top, open: HashMap::new(), epoch, seen: 0 }
     }
 
     /// Records that a directory may have been moved or removed.
-    pub fn moved(&self) {
+    pub(super) fn moved(&self) {
         self.epoch.0.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns a directory.
-    pub fn enter(&mut self, calls: &C, path: &[u8]) -> Called<C::Dir> {
+    pub(super) fn enter(&mut self, calls: &C, path: &[u8]) -> Called<C::Dir> {
         let epoch = self.epoch.0.load(Ordering::Acquire);
         if epoch != self.seen || self.open.len() >= OPEN_MAX {
             self.open.clear();

@@ -19,7 +19,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = GET_AFTER)]
 #[command(group = ArgGroup::new("list").args(["access", "default"]))]
-pub struct GetfaclArgs {
+pub(crate) struct GetfaclArgs {
     /// Files and directories, as VOLUME:/path or in a mounted volume
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -85,7 +85,7 @@ EXAMPLES:
 #[command(after_long_help = SET_AFTER)]
 #[command(group = ArgGroup::new("change").required(true).multiple(true)
     .args(["modify", "set", "remove", "remove_all", "remove_default"]))]
-pub struct SetfaclArgs {
+pub(crate) struct SetfaclArgs {
     /// Files and directories, as VOLUME:/path or in a mounted volume
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,

@@ -28,7 +28,7 @@ EXAMPLES:
 /// getfacl(1) and setfacl(1).
 #[derive(Args, Debug)]
 #[command(after_long_help = XATTR_AFTER, disable_help_subcommand = true)]
-pub struct XattrArgs {
+pub(crate) struct XattrArgs {
     /// Command to run
     #[command(subcommand)]
     pub command: XattrCommand,
@@ -36,7 +36,7 @@ pub struct XattrArgs {
 
 /// The commands about attributes.
 #[derive(Subcommand, Debug)]
-pub enum XattrCommand {
+pub(crate) enum XattrCommand {
     Get(XattrGetArgs),
     Set(XattrSetArgs),
     Ls(XattrLsArgs),
@@ -45,7 +45,7 @@ pub enum XattrCommand {
 
 /// File argument of the commands about attributes.
 #[derive(Args, Debug)]
-pub struct XattrPlace {
+pub(crate) struct XattrPlace {
     /// File, as VOLUME:/path
     #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
@@ -72,7 +72,7 @@ EXIT STATUS:
 /// Print the value of an attribute
 #[derive(Args, Debug)]
 #[command(after_long_help = GET_AFTER)]
-pub struct XattrGetArgs {
+pub(crate) struct XattrGetArgs {
     /// The file
     #[command(flatten)]
     pub file: XattrPlace,
@@ -102,7 +102,7 @@ EXAMPLES:
 /// Set an attribute
 #[derive(Args, Debug)]
 #[command(after_long_help = SET_AFTER)]
-pub struct XattrSetArgs {
+pub(crate) struct XattrSetArgs {
     /// The file
     #[command(flatten)]
     pub file: XattrPlace,
@@ -140,7 +140,7 @@ EXIT STATUS:
 /// List the attributes of a file
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_AFTER)]
-pub struct XattrLsArgs {
+pub(crate) struct XattrLsArgs {
     /// The file
     #[command(flatten)]
     pub file: XattrPlace,
@@ -162,7 +162,7 @@ EXIT STATUS:
 /// Remove attributes of a file
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOVE_AFTER)]
-pub struct XattrRmArgs {
+pub(crate) struct XattrRmArgs {
     /// The file
     #[command(flatten)]
     pub file: XattrPlace,
@@ -198,7 +198,7 @@ EXAMPLES:
 /// only the superuser and the user who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = PATH_AFTER)]
-pub struct PathArgs {
+pub(crate) struct PathArgs {
     /// The volume's file or device, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -239,7 +239,7 @@ EXAMPLES:
 /// mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = PARENTS_AFTER)]
-pub struct ParentsArgs {
+pub(crate) struct ParentsArgs {
     /// Files in a mounted volume, or as VOLUME:/path
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,

@@ -9,7 +9,7 @@ use shoal::raw::ModeChange;
 
 /// Permission bits as they were typed, and their meaning.
 #[derive(Clone, Debug)]
-pub struct ModeText {
+pub(crate) struct ModeText {
     /// As they were typed.
     pub text: String,
     /// Their meaning.
@@ -45,7 +45,7 @@ EXIT STATUS:
 /// A symlink that is given is followed; those found with -R are left alone.
 #[derive(Args, Debug)]
 #[command(after_long_help = RULES)]
-pub struct ChmodArgs {
+pub(crate) struct ChmodArgs {
     /// Octal bits, as 755, or changes, as u=rwX,g+w,o-rwx; without a user, the umask counts
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = changes)]
     pub mode: ModeText,
@@ -66,7 +66,7 @@ pub struct ChmodArgs {
 /// Change owner and group of files in a volume or a mount
 #[derive(Args, Debug)]
 #[command(after_long_help = RULES, disable_help_flag = true)]
-pub struct ChownArgs {
+pub(crate) struct ChownArgs {
     /// USER, USER:GROUP or :GROUP, by number or by the names of this machine
     #[arg(value_name = "OWNER")]
     pub owner: String,
@@ -88,7 +88,7 @@ pub struct ChownArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = RULES, disable_help_flag = true)]
 #[command(group = ArgGroup::new("time").args(["date", "reference"]))]
-pub struct TouchArgs {
+pub(crate) struct TouchArgs {
     /// Files, as VOLUME:/path or a path in a mount
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,

@@ -65,7 +65,7 @@ EXAMPLES:
 
 /// A switch.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// Keep the names of removed files from now on
     On,
     /// Do not keep them, and drop those that are kept
@@ -78,7 +78,7 @@ pub enum Keep {
 /// volume, or VOLUME:/path in one that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = CHANGES_AFTER)]
-pub struct ChangesArgs {
+pub(crate) struct ChangesArgs {
     /// Directory in a mount, or VOLUME:/path; VOLUME alone for its top
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
@@ -147,7 +147,7 @@ EXAMPLES:
 /// A mount must serve the directory: nothing changes in a volume that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = WATCH_AFTER)]
-pub struct WatchArgs {
+pub(crate) struct WatchArgs {
     /// Directory in a mount
     #[arg(value_name = "PLACE", value_hint = ValueHint::DirPath)]
     pub place: OsString,

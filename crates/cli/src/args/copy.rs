@@ -39,7 +39,7 @@ EXAMPLES:
 /// Copy a volume to a file, a device or a bucket, or bring a copy up to date
 #[derive(Args, Debug)]
 #[command(after_long_help = COPY_AFTER)]
-pub struct CopyArgs {
+pub(crate) struct CopyArgs {
     /// The volume to copy: its file, device or bucket, or LABEL= or UUID=
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub source: PathBuf,

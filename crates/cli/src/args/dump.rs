@@ -27,7 +27,7 @@ EXAMPLES:
 /// Write a whole volume to a stream, to be restored
 #[derive(Args, Debug)]
 #[command(after_long_help = DUMP_AFTER)]
-pub struct DumpArgs {
+pub(crate) struct DumpArgs {
     /// The volume's file or device, or LABEL= or UUID=
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -55,7 +55,7 @@ EXAMPLES:
 /// Make a volume from a stream of shoal dump
 #[derive(Args, Debug)]
 #[command(after_long_help = RESTORE_AFTER)]
-pub struct RestoreArgs {
+pub(crate) struct RestoreArgs {
     /// The stream's file; - for standard input
     #[arg(value_name = "STREAM", value_hint = ValueHint::FilePath)]
     pub stream: PathBuf,

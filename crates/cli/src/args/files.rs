@@ -12,7 +12,7 @@ EXIT STATUS:
 ";
 
 /// The fields of a file in JSON, and the exit statuses.
-pub const JSON_FILE: &str = "\
+pub(super) const JSON_FILE: &str = "\
 JSON:
   One object a line for each file:
 
@@ -47,7 +47,7 @@ EXIT STATUS:
 /// contents, inode and birth as text and in seconds, each with flags, a width and a precision.
 #[derive(Args, Debug)]
 #[command(after_long_help = JSON_FILE)]
-pub struct StatArgs {
+pub(crate) struct StatArgs {
     /// Files, in a mount or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -68,7 +68,7 @@ pub struct StatArgs {
 /// on a mount, read the file .shoal-open/TOKEN in its top directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
-pub struct CatArgs {
+pub(crate) struct CatArgs {
     /// Files, as VOLUME:/path; with --token the volume alone
     #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -121,7 +121,7 @@ EXAMPLES:
 /// standard input.
 #[derive(Args, Debug)]
 #[command(after_long_help = CP_AFTER)]
-pub struct CpArgs {
+pub(crate) struct CpArgs {
     /// Files and directories to copy
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
@@ -160,7 +160,7 @@ pub struct CpArgs {
 /// replaced. To move between volumes, copy with cp and remove with rm.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
-pub struct MvArgs {
+pub(crate) struct MvArgs {
     /// Files to move, as VOLUME:/path
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
@@ -225,7 +225,7 @@ EXAMPLES:
 /// mounted volume, and refused elsewhere.
 #[derive(Args, Debug)]
 #[command(after_long_help = RM_AFTER)]
-pub struct RmArgs {
+pub(crate) struct RmArgs {
     /// Files to remove: in a mounted volume, or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -258,7 +258,7 @@ pub struct RmArgs {
 /// Make directories in a volume
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
-pub struct MkdirArgs {
+pub(crate) struct MkdirArgs {
     /// Directories, as VOLUME:/path
     #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -284,7 +284,7 @@ EXAMPLES:
 /// Make hard or symbolic links in a volume
 #[derive(Args, Debug)]
 #[command(after_long_help = LN_AFTER)]
-pub struct LnArgs {
+pub(crate) struct LnArgs {
     /// The file that gets another name, as VOLUME:/path; with -s any text
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub target: OsString,

@@ -31,7 +31,7 @@ EXAMPLES:
 /// Make a volume larger, mounted or not
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
-pub struct GrowArgs {
+pub(crate) struct GrowArgs {
     /// The volume's file or device, LABEL= or UUID=, or the directory it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,

@@ -61,7 +61,7 @@ EXIT STATUS:
 /// Does what 'shoal mount' does, with the arguments that mount(8) gives to its helpers.
 #[derive(Parser, Debug)]
 #[command(name = "mount.shoal", version, after_long_help = MOUNT_AFTER, max_term_width = 100)]
-pub struct HelperArgs {
+pub(crate) struct HelperArgs {
     /// The volume's file or device
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub source: PathBuf,
@@ -96,7 +96,7 @@ pub struct HelperArgs {
 /// Does what 'shoal umount' does, with the arguments that umount(8) gives to its helpers.
 #[derive(Parser, Debug)]
 #[command(name = "umount.shoal", version, after_long_help = UMOUNT_AFTER, max_term_width = 100)]
-pub struct UmountHelperArgs {
+pub(crate) struct UmountHelperArgs {
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,

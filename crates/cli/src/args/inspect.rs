@@ -51,7 +51,7 @@ EXAMPLES:
 /// A mounted volume is asked through its mount, by anybody who can open it.
 #[derive(Args, Debug)]
 #[command(after_long_help = STATS_AFTER)]
-pub struct StatsArgs {
+pub(crate) struct StatsArgs {
     /// The volume's file or device, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -102,7 +102,7 @@ EXAMPLES:
 /// Show the operations, users and processes of a mount, live
 #[derive(Args, Debug)]
 #[command(after_long_help = TOP_AFTER)]
-pub struct TopArgs {
+pub(crate) struct TopArgs {
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
@@ -151,7 +151,7 @@ EXAMPLES:
 /// Show each operation of a mount: its time, caller, path and result
 #[derive(Args, Debug)]
 #[command(after_long_help = TRACE_AFTER)]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
@@ -215,7 +215,7 @@ EXAMPLES:
 /// who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = TRIM_AFTER)]
-pub struct TrimArgs {
+pub(crate) struct TrimArgs {
     /// The volume's file or device, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -261,7 +261,7 @@ EXAMPLES:
 /// mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = ORPHANS_AFTER)]
-pub struct OrphansArgs {
+pub(crate) struct OrphansArgs {
     /// The volume's file or device, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -315,7 +315,7 @@ EXAMPLES:
 /// the user who mounted it may do so.
 #[derive(Args, Debug)]
 #[command(after_long_help = SCRUB_AFTER)]
-pub struct ScrubArgs {
+pub(crate) struct ScrubArgs {
     /// The volume's file or device, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,

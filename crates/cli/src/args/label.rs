@@ -30,7 +30,7 @@ EXAMPLES:
 /// The change is on disk when this returns.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
-pub struct LabelArgs {
+pub(crate) struct LabelArgs {
     /// The volume's file or device, LABEL= or UUID=, or a directory of its mount
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,

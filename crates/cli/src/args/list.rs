@@ -29,7 +29,7 @@ COLORS:
 #[derive(Args, Debug)]
 #[command(after_long_help = format!("{AFTER}\n{JSON_FILE}"), disable_help_flag = true)]
 #[command(args_override_self = true)]
-pub struct LsArgs {
+pub(crate) struct LsArgs {
     /// Directories and files to list, in a mount or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -114,7 +114,7 @@ pub struct LsArgs {
 
 /// Choice of when to use colors.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum When {
+pub(crate) enum When {
     /// In any case
     Always,
     /// On a terminal
@@ -125,12 +125,12 @@ pub enum When {
 
 impl LsArgs {
     /// Returns whether files are shown with their attributes.
-    pub fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.long || self.numeric_uid_gid || self.no_owner || self.no_group || self.full_time
     }
 
     /// Returns whether a directory's entries begin with the line 'total'.
-    pub fn has_total(&self) -> bool {
+    pub(crate) fn has_total(&self) -> bool {
         let is_of_ls = self.numeric_uid_gid || self.no_owner || self.no_group || self.full_time;
         (is_of_ls || self.size) && !self.json
     }

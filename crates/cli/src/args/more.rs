@@ -33,7 +33,7 @@ EXIT STATUS:
 /// Without arguments, of all mounted volumes.
 #[derive(Args, Debug)]
 #[command(after_long_help = DF_AFTER, disable_help_flag = true)]
-pub struct DfArgs {
+pub(crate) struct DfArgs {
     /// Volumes, places in them as VOLUME:/path, or paths in mounts
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -54,7 +54,7 @@ pub struct DfArgs {
 /// Print the targets of symbolic links
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
-pub struct ReadlinkArgs {
+pub(crate) struct ReadlinkArgs {
     /// Symbolic links, in a mount or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -84,7 +84,7 @@ EXAMPLES:
 /// Change the size of files in a volume or a mount; make files
 #[derive(Args, Debug)]
 #[command(after_long_help = TRUNCATE_AFTER)]
-pub struct TruncateArgs {
+pub(crate) struct TruncateArgs {
     /// Files, as VOLUME:/path or a path in a mount
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -99,7 +99,7 @@ pub struct TruncateArgs {
 
 /// A new size of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Resize {
+pub(crate) enum Resize {
     /// That size.
     To(u64),
     /// Longer by so much.
@@ -114,7 +114,7 @@ pub enum Resize {
 
 impl Resize {
     /// Reads an argument.
-    pub fn parse(text: &str) -> Result<Resize, String> {
+    pub(crate) fn parse(text: &str) -> Result<Resize, String> {
         let (make, size): (fn(u64) -> Resize, &str) = match text.chars().next() {
             Some('+') => (Resize::More, &text[1..]),
             Some('-') => (Resize::Less, &text[1..]),
@@ -126,7 +126,7 @@ impl Resize {
     }
 
     /// Returns the new size; `None`: there is no such size.
-    pub fn of(self, old: u64) -> Option<u64> {
+    pub(crate) fn of(self, old: u64) -> Option<u64> {
         match self {
             Resize::To(size) => Some(size),
             Resize::More(by) => old.checked_add(by),

@@ -167,7 +167,7 @@ EXAMPLES:
 /// journal, never to the size of the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MOUNT_AFTER)]
-pub struct MountArgs {
+pub(crate) struct MountArgs {
     /// The volume's file or device, or LABEL= or UUID= of a volume on a device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -238,7 +238,7 @@ pub struct MountArgs {
 
 /// Form of the log's lines.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// Words for people
     Text,
     /// An object of JSON, with the time, for programs that collect logs
@@ -247,7 +247,7 @@ pub enum LogFormat {
 
 /// Least severity that is logged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LogLevel {
+pub(crate) enum LogLevel {
     /// Only what needs attention at once
     Error,
     /// Also what may need attention
@@ -286,7 +286,7 @@ EXAMPLES:
 /// keeper (see shoal-mount(1)).
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOUNT_AFTER)]
-pub struct RemountArgs {
+pub(crate) struct RemountArgs {
     /// Take over from the program that serves the mount
     #[arg(long, required_unless_present = "promote", conflicts_with = "promote")]
     pub takeover: bool,
@@ -317,7 +317,7 @@ EXIT STATUS:
 /// so the volume can be mounted, checked or copied at once.
 #[derive(Args, Debug)]
 #[command(after_long_help = UMOUNT_AFTER)]
-pub struct UmountArgs {
+pub(crate) struct UmountArgs {
     /// Detach at once also while files are in use; the volume is released when the last one is
     /// closed, and this does not wait for it
     #[arg(long, short)]

@@ -43,7 +43,7 @@ EXAMPLES:
 /// Limit directory trees, and show what they use
 #[derive(Args, Debug)]
 #[command(after_long_help = QUOTA_AFTER, disable_help_subcommand = true)]
-pub struct QuotaArgs {
+pub(crate) struct QuotaArgs {
     /// Command to run
     #[command(subcommand)]
     pub command: QuotaCommand,
@@ -51,7 +51,7 @@ pub struct QuotaArgs {
 
 /// The commands about quotas.
 #[derive(Subcommand, Debug)]
-pub enum QuotaCommand {
+pub(crate) enum QuotaCommand {
     Set(QuotaSetArgs),
     Show(QuotaShowArgs),
     List(QuotaListArgs),
@@ -60,7 +60,7 @@ pub enum QuotaCommand {
 
 /// A limit as typed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limit(pub Option<u64>);
+pub(crate) struct Limit(pub Option<u64>);
 
 fn limit(text: &str) -> Result<Limit, String> {
     match text {
@@ -84,7 +84,7 @@ EXIT STATUS:
 /// nothing more can be made.
 #[derive(Args, Debug)]
 #[command(after_long_help = SET_AFTER)]
-pub struct QuotaSetArgs {
+pub(crate) struct QuotaSetArgs {
     /// Directory, as VOLUME:/path or in a mounted volume
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
@@ -110,7 +110,7 @@ EXIT STATUS:
 /// Show use and limits of the quota in which a file is
 #[derive(Args, Debug)]
 #[command(after_long_help = SHOW_AFTER)]
-pub struct QuotaShowArgs {
+pub(crate) struct QuotaShowArgs {
     /// File or directory, as VOLUME:/path or in a mounted volume
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
@@ -141,7 +141,7 @@ EXIT STATUS:
 /// List all quotas of a volume
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_AFTER)]
-pub struct QuotaListArgs {
+pub(crate) struct QuotaListArgs {
     /// The volume's file or device, or the directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -163,7 +163,7 @@ EXIT STATUS:
 /// is walked. The directory and its files stay.
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOVE_AFTER)]
-pub struct QuotaRemoveArgs {
+pub(crate) struct QuotaRemoveArgs {
     /// Directory, as VOLUME:/path or in a mounted volume
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,

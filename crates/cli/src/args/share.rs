@@ -43,7 +43,7 @@ EXAMPLES:
 
 /// Rights of a token.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ShareRights {
+pub(crate) enum ShareRights {
     /// Reading
     R,
     /// Reading and writing
@@ -52,7 +52,7 @@ pub enum ShareRights {
 
 impl ShareRights {
     /// Returns the rights.
-    pub fn rights(self) -> Rights {
+    pub(crate) fn rights(self) -> Rights {
         match self {
             ShareRights::R => Rights::READ,
             ShareRights::Rw => Rights::READ | Rights::WRITE,
@@ -66,7 +66,7 @@ impl ShareRights {
 /// mounted volume, and refused elsewhere.
 #[derive(Args, Debug)]
 #[command(after_long_help = SHARE_AFTER)]
-pub struct ShareArgs {
+pub(crate) struct ShareArgs {
     /// File to share; with --revoke the volume's file or device, or a directory of its mount
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,

@@ -34,7 +34,7 @@ EXAMPLES:
 /// Make a volume smaller that is not mounted
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
-pub struct ShrinkArgs {
+pub(crate) struct ShrinkArgs {
     /// The volume's file or device, LABEL= or UUID=
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,

@@ -27,7 +27,7 @@ EXAMPLES:
 /// superuser and the user who has mounted it.
 #[derive(Args, Debug)]
 #[command(after_long_help = SUBVOLUME_AFTER, disable_help_subcommand = true)]
-pub struct SubvolumeArgs {
+pub(crate) struct SubvolumeArgs {
     /// Command to run
     #[command(subcommand)]
     pub command: SubvolumeCommand,
@@ -35,7 +35,7 @@ pub struct SubvolumeArgs {
 
 /// The commands about subvolumes.
 #[derive(Subcommand, Debug)]
-pub enum SubvolumeCommand {
+pub(crate) enum SubvolumeCommand {
     Create(SubvolumeCreateArgs),
     List(SubvolumeListArgs),
     Delete(SubvolumeDeleteArgs),
@@ -53,7 +53,7 @@ EXIT STATUS:
 /// It belongs to the user who runs the command. Each takes about 128 KiB before anything is in it.
 #[derive(Args, Debug)]
 #[command(after_long_help = CREATE_AFTER)]
-pub struct SubvolumeCreateArgs {
+pub(crate) struct SubvolumeCreateArgs {
     /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -84,7 +84,7 @@ EXIT STATUS:
 /// List subvolumes
 #[derive(Args, Debug)]
 #[command(after_long_help = LIST_AFTER)]
-pub struct SubvolumeListArgs {
+pub(crate) struct SubvolumeListArgs {
     /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -107,7 +107,7 @@ EXIT STATUS:
 /// is next mounted or changed, at once if it is mounted; with --wait it is free on return.
 #[derive(Args, Debug)]
 #[command(after_long_help = DELETE_AFTER)]
-pub struct SubvolumeDeleteArgs {
+pub(crate) struct SubvolumeDeleteArgs {
     /// The volume's file or device, or the directory that it is mounted on
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,

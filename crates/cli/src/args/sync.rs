@@ -53,7 +53,7 @@ EXAMPLES:
 /// Write everything of a mount to the disk; or make a directory the same as another
 #[derive(Args, Debug)]
 #[command(after_long_help = SYNC_AFTER)]
-pub struct SyncArgs {
+pub(crate) struct SyncArgs {
     /// Directory of a mount; with DEST the directory to copy
     #[arg(value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub source: OsString,

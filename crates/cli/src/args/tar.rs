@@ -60,7 +60,7 @@ EXAMPLES:
 #[command(after_long_help = TAR_AFTER)]
 #[command(group = ArgGroup::new("mode").args(["create", "extract", "list"]).required(true))]
 #[command(group = ArgGroup::new("increment").args(["since", "mark_file"]))]
-pub struct TarArgs {
+pub(crate) struct TarArgs {
     /// Make an archive
     #[arg(short, long)]
     pub create: bool,

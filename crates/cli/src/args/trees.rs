@@ -111,7 +111,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = FIND_AFTER)]
 #[command(override_usage = "shoal find [OPTIONS] <PLACE>... [EXPRESSION]")]
-pub struct FindArgs {
+pub(crate) struct FindArgs {
     /// End each path with a zero byte instead of a new line
     #[arg(short = '0', long, conflicts_with = "json")]
     pub null: bool,
@@ -164,7 +164,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = DU_AFTER, disable_help_flag = true)]
 #[command(args_override_self = true)]
-pub struct DuArgs {
+pub(crate) struct DuArgs {
     /// Directories and files, in a mount or as VOLUME:/path
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -242,7 +242,7 @@ pub struct DuArgs {
 
 /// A time that `du` prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TimeShown {
+pub(crate) enum TimeShown {
     /// Last change of contents
     Mtime,
     /// Last reading
@@ -268,7 +268,7 @@ fn time_format(style: &str) -> Result<String, String> {
 
 /// Bound of the sizes that `du` prints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Threshold {
+pub(crate) enum Threshold {
     /// At least so much.
     Min(u64),
     /// At most so much.

@@ -27,7 +27,7 @@ EXAMPLES:
 /// mode 600: any user who can read it can read every file in the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
-pub struct MkfsArgs {
+pub(crate) struct MkfsArgs {
     /// File or block device that becomes the volume, or a place in a bucket: s3://BUCKET/PREFIX
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -75,7 +75,7 @@ pub struct MkfsArgs {
 
 /// On or off.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Switch {
+pub(crate) enum Switch {
     /// Yes
     On,
     /// No
@@ -169,7 +169,7 @@ EXAMPLES:
 /// Without --repair nothing is written.
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = FSCK_AFTER)]
-pub struct FsckArgs {
+pub(crate) struct FsckArgs {
     /// The volume's file or device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -262,7 +262,7 @@ EXIT STATUS:
 /// Nothing is changed. For a mounted volume name the mount: its server answers.
 #[derive(Args, Debug)]
 #[command(after_long_help = INFO_AFTER)]
-pub struct InfoArgs {
+pub(crate) struct InfoArgs {
     /// The volume's file or device, LABEL= or UUID=, or a directory of its mount
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -304,7 +304,7 @@ EXIT STATUS:
 /// mount replays. Nothing is replayed and nothing is changed.
 #[derive(Args, Debug)]
 #[command(after_long_help = LOGDUMP_AFTER)]
-pub struct LogdumpArgs {
+pub(crate) struct LogdumpArgs {
     /// The volume's file or device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
@@ -315,7 +315,7 @@ pub struct LogdumpArgs {
 
 /// Write the man pages, shell completions, or a dashboard
 #[derive(Args, Debug)]
-pub struct GenerateArgs {
+pub(crate) struct GenerateArgs {
     /// Kind of files to write
     #[arg(value_name = "WHAT")]
     pub what: GenerateWhat,
@@ -326,7 +326,7 @@ pub struct GenerateArgs {
 
 /// Kinds of files that `generate` can write.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GenerateWhat {
+pub(crate) enum GenerateWhat {
     /// Man pages: one for the command, one for each subcommand, one for the mount helper
     Man,
     /// Completions for bash, zsh, fish and elvish

@@ -15,7 +15,7 @@ use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
 /// Prints access control lists.
-pub fn get(args: &GetfaclArgs) -> Result<u8> {
+pub(crate) fn get(args: &GetfaclArgs) -> Result<u8> {
     let accounts = if args.numeric { Accounts::default() } else { Accounts::of_this_machine() };
     let mut printer = Printer { args, accounts, out: Out::new(), progress: Progress::hidden() };
     Sessions::run(Access::Read, |sessions| {
@@ -236,7 +236,7 @@ fn whole(change: AclChange) -> shoal::raw::Result<AclChange> {
 }
 
 /// Changes access control lists.
-pub fn set(args: &SetfaclArgs) -> Result<u8> {
+pub(crate) fn set(args: &SetfaclArgs) -> Result<u8> {
     let Changes { access, default } = Changes::of(args)?;
     let mut status = 0;
     for (change, of_default) in [(access, false), (default, true)] {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 
 /// Runs a workload.
-pub fn run(args: &shoal_bench::Args) -> Result<u8> {
+pub(crate) fn run(args: &shoal_bench::Args) -> Result<u8> {
     let mut out = Watched { out: io::stdout().lock(), closed: false };
     match shoal_bench::run_into(args, &mut out) {
         Ok(()) => Ok(OK),

@@ -13,7 +13,7 @@ use crate::session::{Access, Session, Sessions};
 const PIECE: usize = 1 << 20;
 
 /// Writes files to standard output.
-pub fn run(args: &CatArgs) -> Result<u8> {
+pub(crate) fn run(args: &CatArgs) -> Result<u8> {
     if let Some(text) = &args.token {
         return by_token(args, text);
     }

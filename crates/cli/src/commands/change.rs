@@ -25,7 +25,7 @@ use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
 /// Changes permission bits.
-pub fn chmod(args: &ChmodArgs) -> Result<u8> {
+pub(crate) fn chmod(args: &ChmodArgs) -> Result<u8> {
     let mut out = Out::new();
     let change = &args.mode.change;
     let tree = TreeChange { mode: Some(change.clone()), ..TreeChange::default() };
@@ -63,7 +63,7 @@ pub fn chmod(args: &ChmodArgs) -> Result<u8> {
 }
 
 /// Changes owners and groups.
-pub fn chown(args: &ChownArgs) -> Result<u8> {
+pub(crate) fn chown(args: &ChownArgs) -> Result<u8> {
     let accounts = Accounts::of_this_machine();
     let (user, group) = match args.owner.split_once(':') {
         Some((user, group)) => (Some(user).filter(|it| !it.is_empty()), Some(group)),
@@ -125,7 +125,7 @@ enum Opened<'t> {
 
 impl Target<'_> {
     /// Returns the attributes.
-    pub fn attr(&self) -> Attr {
+    pub(super) fn attr(&self) -> Attr {
         match &self.file {
             Opened::Volume(_, attr) => *attr,
             Opened::Mount(file) => file.attr,
@@ -133,7 +133,7 @@ impl Target<'_> {
     }
 
     /// Changes an access control list.
-    pub fn change_acl(&self, change: &AclChange) -> shoal::raw::Result<()> {
+    pub(super) fn change_acl(&self, change: &AclChange) -> shoal::raw::Result<()> {
         match &self.file {
             Opened::Volume(session, attr) => {
                 session.volume.attributes().change_acl(&session.who, attr.ino, change)
@@ -372,7 +372,7 @@ fn in_mount(
 }
 
 /// Changes times, or makes files.
-pub fn touch(args: &TouchArgs) -> Result<u8> {
+pub(crate) fn touch(args: &TouchArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut progress = Progress::counting();
         let times = match &args.reference {
@@ -479,7 +479,7 @@ fn make(place: &OsStr, sessions: &mut Sessions, set: &SetAttr) -> Result<(), Rea
 
 /// Returns the times of a file, a place in a volume or a file of this machine. Symlinks are
 /// followed.
-pub fn times_of(place: &OsStr, sessions: &mut Sessions) -> Result<Times> {
+pub(crate) fn times_of(place: &OsStr, sessions: &mut Sessions) -> Result<Times> {
     match Place::parse(place) {
         Place::Local(path) => host_times(&path),
         Place::Volume(location) => {

@@ -28,7 +28,7 @@ const BATCH: usize = 4096;
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
 
 /// Shows changes, makes a mark, or switches the keeping of removed names.
-pub fn run(args: &ChangesArgs) -> Result<u8> {
+pub(crate) fn run(args: &ChangesArgs) -> Result<u8> {
     let access = if args.keep_removed.is_some() { Access::Write } else { Access::Read };
     Sessions::run(access, |sessions| {
         let place = open(sessions, access, &args.place)?;
@@ -65,7 +65,7 @@ pub fn run(args: &ChangesArgs) -> Result<u8> {
 }
 
 /// Shows changes as they happen.
-pub fn watch(args: &WatchArgs) -> Result<u8> {
+pub(crate) fn watch(args: &WatchArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let place = open(sessions, Access::Read, &args.place)?;
         if let Tree::Volume(_) = place.tree {

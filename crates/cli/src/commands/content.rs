@@ -21,7 +21,7 @@ use crate::tree::{Operand, Tree};
 const PIECE: usize = 1 << 20;
 
 /// Prints the targets of symlinks.
-pub fn readlink(args: &ReadlinkArgs) -> Result<u8> {
+pub(crate) fn readlink(args: &ReadlinkArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let (mut out, mut progress) = (Out::new(), Progress::counting());
         for place in &args.places {
@@ -54,7 +54,7 @@ pub fn readlink(args: &ReadlinkArgs) -> Result<u8> {
 }
 
 /// Changes sizes of files.
-pub fn truncate(args: &TruncateArgs) -> Result<u8> {
+pub(crate) fn truncate(args: &TruncateArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut progress = Progress::counting();
         for (done, place) in args.places.iter().enumerate() {
@@ -128,7 +128,7 @@ fn make(sessions: &mut Sessions, place: &OsStr, by: Resize) -> Result<(), Reason
 }
 
 /// Copies standard input to a file of a volume. One that exists is overwritten.
-pub fn from_input(destination: &Location) -> Result<u8> {
+pub(crate) fn from_input(destination: &Location) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let session = sessions.get(destination)?;
         let failed = |reason: Reason| Failure::failed(destination.label(), reason);

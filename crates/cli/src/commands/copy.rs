@@ -7,12 +7,12 @@ mod attributes;
 mod compare;
 mod contents;
 mod copier;
-pub mod involume;
-pub mod local;
+pub(crate) mod involume;
+pub(crate) mod local;
 mod merge;
-pub mod mirror;
+pub(crate) mod mirror;
 mod options;
-pub mod side;
+pub(crate) mod side;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -34,7 +34,7 @@ use options::{Existing, Options};
 use side::{Id, Side};
 
 /// Copies files.
-pub fn run(args: &CpArgs) -> Result<u8> {
+pub(crate) fn run(args: &CpArgs) -> Result<u8> {
     if args.sources == ["-"] {
         return match Place::parse(&args.destination) {
             Place::Volume(destination) => content::from_input(&destination),
@@ -145,7 +145,7 @@ fn volume_files(sources: &[Opened], target: Option<&Rc<Session>>) -> Vec<Id> {
 
 /// A tree is walked with open directories, a few for each level, so that paths of any length and
 /// directories that are renamed meanwhile do no harm. Deep trees need more than the usual limit.
-pub fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // Without it only very deep trees fail, and say so.

@@ -29,7 +29,7 @@ struct Row {
 }
 
 /// Shows the space of volumes.
-pub fn run(args: &DfArgs) -> Result<u8> {
+pub(crate) fn run(args: &DfArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let (mut rows, mut progress) = (Vec::new(), Progress::counting());
         if args.places.is_empty() {

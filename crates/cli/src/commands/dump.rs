@@ -18,7 +18,7 @@ use crate::tags;
 const BUFFER: usize = 1 << 20;
 
 /// Writes a volume to a stream.
-pub fn run(args: &DumpArgs) -> Result<u8> {
+pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
     Session::take_ring(volume)?;
     let mut progress = Progress::share();
@@ -56,7 +56,7 @@ fn write(
 }
 
 /// Makes a volume from a stream.
-pub fn restore(args: &RestoreArgs) -> Result<u8> {
+pub(crate) fn restore(args: &RestoreArgs) -> Result<u8> {
     let volume = &args.volume;
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("restoring", done, all);

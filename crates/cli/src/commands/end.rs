@@ -31,11 +31,11 @@ fn name(pid: u32) -> String {
 }
 
 /// The server's end of the socket.
-pub struct Teller(Option<UnixListener>);
+pub(crate) struct Teller(Option<UnixListener>);
 
 impl Teller {
     /// Accepts connections from now on.
-    pub fn listen() -> Teller {
+    pub(crate) fn listen() -> Teller {
         let name = name(std::process::id());
         let listen = || {
             let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
@@ -52,7 +52,7 @@ impl Teller {
     }
 
     /// Reports the end to those who wait. `failure`: why the volume could not be closed.
-    pub fn tell(self, failure: Option<&str>) {
+    pub(crate) fn tell(self, failure: Option<&str>) {
         let Some(listener) = self.0 else { return };
         while let Ok((mut waiting, _)) = listener.accept() {
             let own = geteuid();
@@ -68,7 +68,7 @@ impl Teller {
 
 /// Outcome of a server.
 #[derive(PartialEq, Eq, Debug)]
-pub enum End {
+pub(crate) enum End {
     /// The volume is closed.
     Closed,
     /// It could not be closed, for this reason.
@@ -80,7 +80,7 @@ pub enum End {
 }
 
 /// The waiter's end of the socket.
-pub enum Waiter {
+pub(crate) enum Waiter {
     /// Connected to the server.
     Connected(UnixStream),
     /// There is no socket to connect to.
@@ -91,7 +91,7 @@ pub enum Waiter {
 
 impl Waiter {
     /// Connects to the server of a mount, before it ends.
-    pub fn connect(pid: u32) -> Waiter {
+    pub(crate) fn connect(pid: u32) -> Waiter {
         match dial(pid) {
             Ok(stream) => Waiter::Connected(stream),
             Err(Errno::AGAIN) => Waiter::Refused,
@@ -100,7 +100,7 @@ impl Waiter {
     }
 
     /// Returns the outcome. Must be called when the server has ended.
-    pub fn end(self) -> End {
+    pub(crate) fn end(self) -> End {
         let stream = match self {
             Waiter::Connected(stream) => stream,
             Waiter::Deaf | Waiter::Refused => return End::Unknown,

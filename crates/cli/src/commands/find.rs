@@ -19,7 +19,7 @@ use crate::tree::{Operand, Tree};
 use crate::walk::{self, Step, Walk};
 
 /// Finds files.
-pub fn run(args: &FindArgs) -> Result<u8> {
+pub(crate) fn run(args: &FindArgs) -> Result<u8> {
     let accounts = Accounts::of_this_machine();
     let mut parsed = find::parse(&args.words, &accounts)?;
     parsed.options.json |= args.json;

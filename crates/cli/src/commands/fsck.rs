@@ -28,13 +28,13 @@ use crate::tags;
 use crate::text::printable;
 
 /// Problems were found and corrected.
-pub const CORRECTED: u8 = 1;
+pub(crate) const CORRECTED: u8 = 1;
 /// Problems were found and left as they are.
-pub const UNCORRECTED: u8 = 4;
+pub(crate) const UNCORRECTED: u8 = 4;
 /// The check could not be made.
-pub const OPERATIONAL: u8 = 8;
+pub(crate) const OPERATIONAL: u8 = 8;
 /// Wrong usage.
-pub const USAGE: u8 = 16;
+pub(crate) const USAGE: u8 = 16;
 
 /// Cache of a check, in bytes: it reads nearly everything once, in order.
 const CACHE: u64 = 64 << 20;
@@ -47,7 +47,7 @@ const THREADS_MAX: usize = 64;
 const SHOWN: usize = 40;
 
 /// Checks a volume, and repairs it.
-pub fn run(args: &FsckArgs) -> Result<u8> {
+pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
     let volume = tags::resolve(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     let args = &FsckArgs { volume, repair: args.repair || args.yes, ..args.clone() };
     if args.log.is_some() && !args.repair && !args.auto {

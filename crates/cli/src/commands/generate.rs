@@ -19,7 +19,7 @@ use crate::failure::{Failure, OK, Reason, Result};
 const MANUAL: &str = "Shoal Manual";
 
 /// Writes man pages or completions.
-pub fn run(args: &GenerateArgs) -> Result<u8> {
+pub(crate) fn run(args: &GenerateArgs) -> Result<u8> {
     let written = fs::create_dir_all(&args.directory).and_then(|()| match args.what {
         GenerateWhat::Man => man_pages(&args.directory),
         GenerateWhat::Completions => completions(&args.directory),

@@ -125,7 +125,7 @@ const PANELS: [Panel; 10] = [
 ];
 
 /// Returns the dashboard as text.
-pub fn dashboard() -> String {
+pub(crate) fn dashboard() -> String {
     let panels: Vec<Value> = PANELS.iter().enumerate().map(|(at, it)| panel(at, it)).collect();
     let source = json!({
         "name": "source", "type": "datasource", "query": "prometheus", "label": "Source",

@@ -14,7 +14,7 @@ use crate::size;
 use crate::tags;
 
 /// Makes the volume larger, and says by how much.
-pub fn run(args: &GrowArgs) -> Result<u8> {
+pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
     let wanted = args.size.unwrap_or(0);
     let grown = match volume.is_dir() {

@@ -24,11 +24,11 @@ use crate::progress::eprint_line;
 /// Exit status of a helper that failed, by the rules of mount(8).
 const FAILED: u8 = 32;
 /// Exit status of a helper that was called wrongly.
-pub const USAGE: u8 = 1;
+pub(crate) const USAGE: u8 = 1;
 
 /// A program that this one is under another name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Helper {
+pub(crate) enum Helper {
     /// `mount.shoal`.
     Mount,
     /// `umount.shoal`.
@@ -39,7 +39,7 @@ pub enum Helper {
 
 impl Helper {
     /// Returns the helper of a name; `None` for any other name, which is the command.
-    pub fn named(program: &Path) -> Option<Helper> {
+    pub(crate) fn named(program: &Path) -> Option<Helper> {
         Some(match program.file_name()?.to_str()? {
             "mount.shoal" | "mount.fuse.shoal" => Helper::Mount,
             "umount.shoal" | "umount.fuse.shoal" => Helper::Umount,
@@ -51,14 +51,14 @@ impl Helper {
 }
 
 /// Returns the command line of `shoal` that a helper stands for.
-pub fn spelt(command: &str, arguments: &[OsString]) -> Vec<OsString> {
+pub(crate) fn spelt(command: &str, arguments: &[OsString]) -> Vec<OsString> {
     let head = ["shoal".into(), command.into()];
     head.into_iter().chain(arguments.iter().skip(1).cloned()).collect()
 }
 
 /// Returns a command line of `shoal` with what clap cannot express in other words: `help COMMAND`,
 /// and the `-C` of fsck(8), whose value may follow it or be missing.
-pub fn plain(arguments: &[OsString]) -> Vec<OsString> {
+pub(crate) fn plain(arguments: &[OsString]) -> Vec<OsString> {
     if let [program, help, commands @ ..] = arguments
         && help == "help"
     {
@@ -87,7 +87,7 @@ pub fn plain(arguments: &[OsString]) -> Vec<OsString> {
 }
 
 /// Mounts, or remounts, as mount(8) asks.
-pub fn mount(args: &HelperArgs) -> Result<u8> {
+pub(crate) fn mount(args: &HelperArgs) -> Result<u8> {
     if args.options.iter().flat_map(|list| list.split(',')).any(|option| option == "remount") {
         return remount(args);
     }
@@ -153,7 +153,7 @@ fn remount(args: &HelperArgs) -> Result<u8> {
 }
 
 /// Unmounts as umount(8) asks.
-pub fn umount(args: &UmountHelperArgs) -> Result<u8> {
+pub(crate) fn umount(args: &UmountHelperArgs) -> Result<u8> {
     let directory = &args.directory;
     if args.fake {
         return Ok(OK);

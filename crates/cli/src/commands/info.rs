@@ -26,7 +26,7 @@ const NAME_WIDTH: usize = 16;
 const OUR_CHOICE: &str = "opened read-only";
 
 /// Shows a volume's geometry, usage and features.
-pub fn run(args: &InfoArgs) -> Result<u8> {
+pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if args.udev {
         return udev(args);
     }
@@ -237,7 +237,7 @@ fn rows(
 
 /// Numbers of live and deleted subvolumes.
 #[derive(Default)]
-pub struct Subvolumes {
+pub(crate) struct Subvolumes {
     live: usize,
     deleted: usize,
     /// Inodes in the deleted ones.
@@ -270,7 +270,7 @@ fn damage(info: &VolumeInfo) -> Option<&str> {
 }
 
 /// Describes how the volume was closed.
-pub fn closed(recovery: &RecoveryReport) -> String {
+pub(crate) fn closed(recovery: &RecoveryReport) -> String {
     if !recovery.needed {
         return "yes".into();
     }
@@ -292,7 +292,7 @@ pub fn closed(recovery: &RecoveryReport) -> String {
 }
 
 /// Describes the volume at `path` in JSON.
-pub fn json(
+pub(crate) fn json(
     path: &Path,
     info: &VolumeInfo,
     subvolumes: &Subvolumes,
@@ -336,7 +336,7 @@ pub fn json(
 }
 
 /// Describes the result of recovery in JSON.
-pub fn json_recovery(report: &RecoveryReport) -> Object {
+pub(crate) fn json_recovery(report: &RecoveryReport) -> Object {
     Object::new()
         .put("needed", report.needed)
         .put("records", report.records)

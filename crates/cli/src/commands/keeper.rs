@@ -105,7 +105,7 @@ struct Keeper {
 }
 
 /// Keeps the mount of a server that is started with these arguments, until it has ended.
-pub fn run(
+pub(crate) fn run(
     directory: PathBuf,
     arguments: Vec<OsString>,
     background: bool,

@@ -12,7 +12,7 @@ use crate::session::{Access, Session};
 use crate::tags;
 
 /// Shows the label, or changes it.
-pub fn run(args: &LabelArgs) -> Result<u8> {
+pub(crate) fn run(args: &LabelArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
     let wanted = match (&args.label, args.remove) {
         (_, true) => Some(Label::NONE),

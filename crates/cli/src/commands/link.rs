@@ -10,7 +10,7 @@ use crate::location::{Location, join, split_last};
 use crate::session::{Access, Session, Sessions};
 
 /// Makes a hard or symbolic link.
-pub fn run(args: &LnArgs) -> Result<u8> {
+pub(crate) fn run(args: &LnArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let link = Location::parse(&args.link);
         let session = sessions.get(&link)?;

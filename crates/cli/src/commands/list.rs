@@ -22,7 +22,7 @@ use crate::source::{Batch, DirId};
 use crate::tree::{Operand, Tree};
 
 /// Lists directories.
-pub fn run(args: &LsArgs) -> Result<u8> {
+pub(crate) fn run(args: &LsArgs) -> Result<u8> {
     let style = if args.full_time { "full-iso" } else { &args.time_style };
     let style = Style::parse(style).map_err(|what| Failure::usage("--time-style", what))?;
     Sessions::run(Access::Read, |sessions| {

@@ -17,7 +17,7 @@ use crate::size::human;
 use crate::text::printable;
 
 /// Prints the journal.
-pub fn run(args: &LogdumpArgs) -> Result<u8> {
+pub(crate) fn run(args: &LogdumpArgs) -> Result<u8> {
     let path = &args.volume;
     let unusable = |error: shoal::raw::Error| Failure::volume(path.display(), &error);
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };

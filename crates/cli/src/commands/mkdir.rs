@@ -13,7 +13,7 @@ use crate::session::{Access, Session, Sessions};
 const OWNER_WRITE_SEARCH: u32 = 0o300;
 
 /// Makes directories.
-pub fn run(args: &MkdirArgs) -> Result<u8> {
+pub(crate) fn run(args: &MkdirArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut progress = Progress::counting();
         for (done, place) in args.places.iter().enumerate() {

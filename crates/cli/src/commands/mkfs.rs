@@ -12,7 +12,7 @@ use crate::session;
 use crate::size::human;
 
 /// Makes a volume.
-pub fn run(args: &MkfsArgs) -> Result<u8> {
+pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let volume = args.volume.display();
     if args.size == Some(0) {
         return Err(Failure::usage("--size", "must not be 0"));

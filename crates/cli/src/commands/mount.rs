@@ -33,7 +33,7 @@ const KEPT: &str = "unmounted, but its server had ended without closing the volu
     of the volume finds what had returned, while this machine is not restarted";
 
 /// Mounts a volume.
-pub fn mount(args: &MountArgs) -> Result<u8> {
+pub(crate) fn mount(args: &MountArgs) -> Result<u8> {
     let plan = Plan::new(args, false)?;
     if args.kept.is_none() {
         check_mount_point(&plan.directory)?;
@@ -53,7 +53,7 @@ pub fn mount(args: &MountArgs) -> Result<u8> {
 }
 
 /// Unmounts, and waits until the volume is released. Reports how the server ended.
-pub fn umount(args: &UmountArgs) -> Result<u8> {
+pub(crate) fn umount(args: &UmountArgs) -> Result<u8> {
     let directory = &args.directory;
     let failed = |error| Failure::volume(directory.display(), &error).with_status(SOME_FAILED);
     if args.lazy {
@@ -91,7 +91,7 @@ fn not_closed(volume: Option<OsString>) -> &'static str {
 }
 
 /// Makes a mounted volume durable.
-pub fn sync(directory: &Path) -> Result<u8> {
+pub(crate) fn sync(directory: &Path) -> Result<u8> {
     shoal_fuse::sync(directory)
         .map_err(|error| Failure::volume(directory.display(), &error))
         .map_err(|failure| failure.with_status(SOME_FAILED))?;
@@ -101,7 +101,7 @@ pub fn sync(directory: &Path) -> Result<u8> {
 impl Plan {
     /// Combines the options: those of `-o` in order, then those with a flag of their own. `sloppy`
     /// ignores unknown ones.
-    pub fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
+    pub(crate) fn new(args: &MountArgs, sloppy: bool) -> Result<Plan> {
         // The keeper's paths are absolute, and nobody may answer for the directory yet.
         let resolved = |path: &Path| match args.kept {
             Some(_) => path.to_owned(),
@@ -207,7 +207,7 @@ fn absolute(path: &Path) -> PathBuf {
 
 /// Refuses a mount point that cannot be one before the volume is opened and perhaps recovered.
 /// Mounting finds any other error.
-pub fn check_mount_point(directory: &Path) -> Result<()> {
+pub(crate) fn check_mount_point(directory: &Path) -> Result<()> {
     let reason = match fs::metadata(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             "no such directory (make the mount point first)"
@@ -219,7 +219,7 @@ pub fn check_mount_point(directory: &Path) -> Result<()> {
 }
 
 /// Starts the server and waits until it is ready, or has failed.
-pub fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
+pub(crate) fn background(plan: &Plan, args: &MountArgs) -> Result<u8> {
     let cannot = |error| {
         Failure::failed(plan.directory.display(), format!("no server: {}", Reason::System(error)))
     };

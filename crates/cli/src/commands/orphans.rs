@@ -11,7 +11,7 @@ use crate::output::Out;
 use crate::session::{Access, Session};
 
 /// Lists the orphans of a volume.
-pub fn run(args: &OrphansArgs) -> Result<u8> {
+pub(crate) fn run(args: &OrphansArgs) -> Result<u8> {
     let found = match args.volume.is_dir() {
         true => mounted::ask(&args.volume, |mount| orphans_of(mount))?,
         false => Session::with(&args.volume, Access::Read, |session| {

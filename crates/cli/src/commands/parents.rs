@@ -23,7 +23,7 @@ use crate::text::printable;
 const NO_INODE: &str = "there is no such inode";
 
 /// Prints the paths of inodes.
-pub fn path(args: &PathArgs) -> Result<u8> {
+pub(crate) fn path(args: &PathArgs) -> Result<u8> {
     if args.volume.is_dir() {
         let mount = mounted::open(&args.volume)?;
         return paths(args, &mut |ino| of_mount(&mount, Some(ino)));
@@ -65,7 +65,7 @@ fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<Names, Reason>) -> 
 }
 
 /// Shows each hard link of files.
-pub fn parents(args: &ParentsArgs) -> Result<u8> {
+pub(crate) fn parents(args: &ParentsArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let mut out = Out::new();
         let mut progress = Progress::counting();

@@ -22,7 +22,7 @@ use crate::session::{Access, Session};
 use crate::size::human;
 
 /// Sets, shows, lists or removes quotas.
-pub fn run(args: &QuotaArgs) -> Result<u8> {
+pub(crate) fn run(args: &QuotaArgs) -> Result<u8> {
     match &args.command {
         QuotaCommand::Set(args) => set(args),
         QuotaCommand::Show(args) => show(args),

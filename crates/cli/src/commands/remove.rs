@@ -25,7 +25,7 @@ use crate::text::printable;
 const IS_DIRECTORY: &str = "is a directory (remove it with -r)";
 
 /// Removes files and trees.
-pub fn run(args: &RmArgs) -> Result<u8> {
+pub(crate) fn run(args: &RmArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let mut remover = Remover { args, progress: Progress::counting(), out: Out::new() };
         for (done, place) in args.places.iter().enumerate() {

@@ -13,7 +13,7 @@ use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 
 /// Renames or moves files within a volume.
-pub fn run(args: &MvArgs) -> Result<u8> {
+pub(crate) fn run(args: &MvArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let destination = Location::parse(&args.destination);
         let session = sessions.get(&destination)?;

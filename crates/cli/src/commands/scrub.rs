@@ -26,7 +26,7 @@ const STEP_MIN: u64 = 64 << 10;
 const STEPS_PER_SECOND: u64 = 4;
 
 /// Checks a volume.
-pub fn run(args: &ScrubArgs) -> Result<u8> {
+pub(crate) fn run(args: &ScrubArgs) -> Result<u8> {
     let mut scrub = Scrub {
         args,
         out: Out::new(),

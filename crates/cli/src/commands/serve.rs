@@ -12,8 +12,8 @@
 mod follow;
 mod kept;
 
-pub use follow::{Role, check as check_role, promote, run as run_following};
-pub use kept::run as run_kept;
+pub(crate) use follow::{Role, check as check_role, promote, run as run_following};
+pub(crate) use kept::run as run_kept;
 
 use std::fs::File;
 use std::io::Write;
@@ -38,7 +38,7 @@ use crate::progress::eprint_line;
 use crate::session::{self, Session};
 
 /// Configuration of a mount, from the command line and `-o` together.
-pub struct Plan {
+pub(crate) struct Plan {
     /// The volume, as an absolute path.
     pub volume: PathBuf,
     /// The mount point, as an absolute path.
@@ -63,7 +63,7 @@ pub struct Plan {
 
 /// The wish that programs on a mount outlive its server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KeeperWish {
+pub(crate) enum KeeperWish {
     /// Fulfilled where it costs nothing that was asked for.
     Auto,
     /// The mount fails without.
@@ -74,7 +74,7 @@ pub enum KeeperWish {
 
 impl KeeperWish {
     /// Reads the value of the mount option.
-    pub fn parse(value: &str) -> Result<KeeperWish> {
+    pub(crate) fn parse(value: &str) -> Result<KeeperWish> {
         match value {
             "auto" => Ok(KeeperWish::Auto),
             "on" | "yes" => Ok(KeeperWish::On),
@@ -89,7 +89,7 @@ impl KeeperWish {
 
 impl Plan {
     /// Returns whether the mount has a keeper. Fails if it cannot have the one that it must.
-    pub fn has_keeper(&self) -> Result<bool> {
+    pub(crate) fn has_keeper(&self) -> Result<bool> {
         let rings = self.options.needs_rings();
         let object = "mount option \"keeper=on\"";
         if is_bucket(&self.volume) {
@@ -117,7 +117,7 @@ impl Plan {
 }
 
 /// Line on the server's standard output when the mount is usable.
-pub const READY: &str = "ready";
+pub(crate) const READY: &str = "ready";
 
 /// Longest wait for the other threads to release the volume after the mount has ended.
 const LET_GO: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ const DETACH: Duration = Duration::from_secs(2);
 
 /// Serves a mount until it is unmounted. `report`: standard output is a pipe to the process that
 /// waits for the mount to be usable.
-pub fn run(plan: &Plan, report: bool) -> Result<u8> {
+pub(crate) fn run(plan: &Plan, report: bool) -> Result<u8> {
     begin(plan, report)?;
     if !plan.options.read_only {
         Session::take_ring(&plan.volume)?;
@@ -189,7 +189,7 @@ fn begin(plan: &Plan, report: bool) -> Result<()> {
 }
 
 /// Prepares this process to be a keeper.
-pub fn prepare_keeper(plan: &Plan, report: bool) -> Result<()> {
+pub(crate) fn prepare_keeper(plan: &Plan, report: bool) -> Result<()> {
     begin(plan, report)?;
     // `ps` then tells the two processes apart.
     let _ = rustix::thread::set_name(c"shoal-keeper");

@@ -18,7 +18,7 @@ use crate::session::{Access, Session};
 use crate::text::printable;
 
 /// Makes a token, or revokes all.
-pub fn run(args: &ShareArgs) -> Result<u8> {
+pub(crate) fn run(args: &ShareArgs) -> Result<u8> {
     if args.revoke {
         return revoke(Path::new(&args.place));
     }

@@ -14,7 +14,7 @@ use crate::size::human;
 use crate::tags;
 
 /// Makes the volume smaller, and says by how much.
-pub fn run(args: &ShrinkArgs) -> Result<u8> {
+pub(crate) fn run(args: &ShrinkArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
     if volume.is_dir() {
         let reason = "is a directory: unmount the volume, and give its file or device";

@@ -22,7 +22,7 @@ use crate::tree::{Operand, Tree};
 use format::{Format, Shown};
 
 /// Shows all attributes of files.
-pub fn run(args: &StatArgs) -> Result<u8> {
+pub(crate) fn run(args: &StatArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let mut out = Out::new();
         let mut progress = Progress::counting();

@@ -16,7 +16,7 @@ use crate::output::Out;
 use crate::session::{Access, Session};
 
 /// Shows the counters of a volume.
-pub fn run(args: &StatsArgs) -> Result<u8> {
+pub(crate) fn run(args: &StatsArgs) -> Result<u8> {
     let mut out = Out::new();
     if !args.volume.is_dir() {
         if args.every.is_some() {

@@ -27,7 +27,7 @@ use crate::text::printable;
 const POLL: Duration = Duration::from_millis(100);
 
 /// Makes, lists or deletes subvolumes.
-pub fn run(args: &SubvolumeArgs) -> Result<u8> {
+pub(crate) fn run(args: &SubvolumeArgs) -> Result<u8> {
     match &args.command {
         SubvolumeCommand::Create(args) => create(args),
         SubvolumeCommand::List(args) => list(args),

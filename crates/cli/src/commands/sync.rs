@@ -30,7 +30,7 @@ use crate::size::human;
 const FORMAT: &str = "1";
 
 /// Syncs a mount, or a directory with another.
-pub fn run(args: &SyncArgs) -> Result<u8> {
+pub(crate) fn run(args: &SyncArgs) -> Result<u8> {
     let Some(destination) = &args.destination else {
         return mount::sync(Path::new(&args.source));
     };

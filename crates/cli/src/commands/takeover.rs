@@ -11,12 +11,12 @@ use crate::failure::{Failure, OK, Reason, Result};
 use crate::keeping::{self, VERSION};
 
 /// Name of the socket on which a keeper takes requests.
-pub fn name(keeper: u32) -> String {
+pub(crate) fn name(keeper: u32) -> String {
     format!("shoal-keeper-{keeper}")
 }
 
 /// Serves a mount by this program, in place of the one that does.
-pub fn remount(args: &RemountArgs) -> Result<u8> {
+pub(crate) fn remount(args: &RemountArgs) -> Result<u8> {
     if args.promote {
         return serve::promote(&args.directory, args.force);
     }
@@ -25,7 +25,7 @@ pub fn remount(args: &RemountArgs) -> Result<u8> {
 }
 
 /// Has this program's executable serve a mount, and, if asked so, its volume grow.
-pub fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
+pub(crate) fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
     let Some(keeper) = shoal_fuse::server_pid(directory) else {
         let why = "is not a mount of Shoal that is served";
         return Err(Failure::failed(directory.display(), why));

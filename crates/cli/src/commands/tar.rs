@@ -24,7 +24,7 @@ use crate::session::{Access, Session, Sessions};
 use crate::text::printable;
 
 /// Archives, extracts or lists.
-pub fn run(args: &TarArgs) -> Result<u8> {
+pub(crate) fn run(args: &TarArgs) -> Result<u8> {
     if let Place::Volume(location) = Place::parse(args.file.as_os_str()) {
         let what = "the archive must be a file of this machine, or - (-C names the volume)";
         return Err(Failure::usage(location.label(), what));

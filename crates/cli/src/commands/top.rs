@@ -21,10 +21,10 @@ use crate::output::Out;
 use interval::{Interval, Reading};
 use screen::Theme;
 
-pub use interval::process;
+pub(crate) use interval::process;
 
 /// Shows a mount until interrupted, or once.
-pub fn run(args: &TopArgs) -> Result<u8> {
+pub(crate) fn run(args: &TopArgs) -> Result<u8> {
     let mount = mounted::open(&args.directory)?;
     let accounts = Accounts::of_this_machine();
     let ask = || Reading::of(&mount).map_err(|error| mounted::refused(&args.directory, error));

@@ -35,7 +35,7 @@ const KNOWN_MAX: usize = 1 << 20;
 const DEPTH_MAX: usize = 4096;
 
 /// Shows operations until interrupted, or as many as wanted.
-pub fn run(args: &TraceArgs) -> Result<u8> {
+pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
     let mount = mounted::open(&args.directory)?;
     let accounts = Accounts::of_this_machine();
     let mut filter = Filter::new(args, &accounts)?;

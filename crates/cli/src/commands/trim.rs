@@ -9,7 +9,7 @@ use crate::session::{Access, Session};
 use crate::size::human;
 
 /// Discards all free segments.
-pub fn run(args: &TrimArgs) -> Result<u8> {
+pub(crate) fn run(args: &TrimArgs) -> Result<u8> {
     let bytes = match args.volume.is_dir() {
         true => mounted::ask(&args.volume, |mount| shoal_fuse::trim(mount))?,
         false => Session::with(&args.volume, Access::Write, |session| {

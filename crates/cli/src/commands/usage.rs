@@ -24,7 +24,7 @@ use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
 /// Shows the sizes of trees.
-pub fn run(args: &DuArgs) -> Result<u8> {
+pub(crate) fn run(args: &DuArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let mut places = Vec::new();
         let mut counter = Counter::new(args);

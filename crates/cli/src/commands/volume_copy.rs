@@ -14,7 +14,7 @@ use crate::size::human;
 use crate::tags;
 
 /// Copies a volume, and says how much.
-pub fn run(args: &CopyArgs) -> Result<u8> {
+pub(crate) fn run(args: &CopyArgs) -> Result<u8> {
     let source = &tags::resolve(&args.source)?;
     let destination = &args.destination;
     for path in [source, destination] {

@@ -23,7 +23,7 @@ use crate::text::{hex, printable, unhex};
 const VALUE_MAX: u64 = 65_536;
 
 /// Gets, sets, lists or removes attributes.
-pub fn run(args: &XattrArgs) -> Result<u8> {
+pub(crate) fn run(args: &XattrArgs) -> Result<u8> {
     match &args.command {
         XattrCommand::Get(args) => get(args),
         XattrCommand::Set(args) => set(args),
@@ -33,7 +33,7 @@ pub fn run(args: &XattrArgs) -> Result<u8> {
 }
 
 /// Returns the names of all attributes of a file. A user who can read the volume may see them all.
-pub fn names(session: &Session, ino: Ino) -> shoal::raw::Result<Vec<Vec<u8>>> {
+pub(crate) fn names(session: &Session, ino: Ino) -> shoal::raw::Result<Vec<Vec<u8>>> {
     let list = session.volume.attributes().listxattr(&Caller::root(), ino)?;
     let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();

@@ -15,7 +15,7 @@ use crate::tree::Tree;
 
 /// Requests of the actions to the walk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Flow {
+pub(crate) struct Flow {
     /// `-prune`: the directory is not entered.
     pub prune: bool,
     /// `-quit`: the command ends.
@@ -23,7 +23,7 @@ pub struct Flow {
 }
 
 /// The actions' state.
-pub struct Evaluator<'e> {
+pub(crate) struct Evaluator<'e> {
     /// Standard output.
     pub out: &'e mut Out,
     /// Failures of single files.
@@ -60,7 +60,7 @@ impl From<Failure> for Stop {
 
 impl Evaluator<'_> {
     /// Evaluates the expression for a file.
-    pub fn file(&mut self, expr: &Expr, file: &File<'_>, world: &World<'_>) -> Result<Flow> {
+    pub(crate) fn file(&mut self, expr: &Expr, file: &File<'_>, world: &World<'_>) -> Result<Flow> {
         let mut flow = Flow::default();
         self.value(expr, file, world, &mut flow)?;
         Ok(flow)

@@ -28,7 +28,7 @@ const BYTES_EACH: usize = 9;
 
 /// A command.
 #[derive(Debug)]
-pub struct Exec {
+pub(crate) struct Exec {
     /// The action, as it was written.
     action: OsString,
     words: Vec<OsString>,
@@ -45,7 +45,7 @@ pub struct Exec {
 impl Exec {
     /// Reads the words behind an action: `in_dir` for `-execdir` and `-okdir`, `asks` for `-ok` and
     /// `-okdir`.
-    pub fn read<'w>(
+    pub(crate) fn read<'w>(
         action: &OsStr,
         (in_dir, asks): (bool, bool),
         number: usize,
@@ -82,7 +82,7 @@ impl Exec {
     }
 
     /// Runs the command for a file, or keeps the file for later. Returns the value of the action.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         file: &File<'_>,
         world: &World<'_>,
@@ -122,7 +122,7 @@ impl Exec {
     }
 
     /// Runs the command for the files that wait for it.
-    pub fn finish(
+    pub(crate) fn finish(
         &self,
         waiting: &mut Waiting,
         out: &mut Out,
@@ -215,7 +215,7 @@ impl Exec {
     }
 
     /// Failure for a place in a volume that is not mounted.
-    pub fn refused(&self) -> Failure {
+    pub(crate) fn refused(&self) -> Failure {
         failure(
             &self.action,
             "no command can change a volume that find has open: write the paths with -print0 for \
@@ -226,7 +226,7 @@ impl Exec {
 
 /// Files that wait for their commands, by the number of the command.
 #[derive(Default)]
-pub struct Waiting(Vec<Batch>);
+pub(crate) struct Waiting(Vec<Batch>);
 
 /// Files that one command gets.
 #[derive(Default)]

@@ -17,7 +17,7 @@ const DAY: i64 = 86_400;
 
 /// An expression.
 #[derive(Debug)]
-pub enum Expr {
+pub(crate) enum Expr {
     /// True or false by the file's properties.
     Test(Test),
     /// Does something; most are true.
@@ -34,7 +34,7 @@ pub enum Expr {
 
 /// A test of one file.
 #[derive(Debug)]
-pub enum Test {
+pub(crate) enum Test {
     /// `-true`, `-false`, and options, which are true.
     Always(bool),
     /// `-name`, `-iname`
@@ -69,7 +69,7 @@ pub enum Test {
 
 /// An action on one file.
 #[derive(Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// `-print`, or one line of JSON.
     Print,
     /// `-print0`
@@ -90,20 +90,20 @@ pub enum Action {
 
 /// A shell pattern.
 #[derive(Debug)]
-pub struct Pattern {
+pub(crate) struct Pattern {
     text: Vec<u8>,
     ignores_case: bool,
 }
 
 impl Pattern {
     /// Returns a pattern.
-    pub fn new(text: &[u8], ignores_case: bool) -> Pattern {
+    pub(crate) fn new(text: &[u8], ignores_case: bool) -> Pattern {
         let text = if ignores_case { glob::lower(text) } else { text.to_vec() };
         Pattern { text, ignores_case }
     }
 
     /// Returns whether all of `name` matches.
-    pub fn matches(&self, name: &[u8]) -> bool {
+    pub(crate) fn matches(&self, name: &[u8]) -> bool {
         match self.ignores_case {
             true => glob::matches(&self.text, &glob::lower(name)),
             false => glob::matches(&self.text, name),
@@ -113,7 +113,7 @@ impl Pattern {
 
 /// The time that `-newer` compares with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Reference {
+pub(crate) enum Reference {
     /// A time of a file, which is looked at when the walk begins.
     File(OsString, Stamp),
     /// A time.
@@ -122,7 +122,7 @@ pub enum Reference {
 
 /// The file that `-samefile` compares with.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Same {
+pub(crate) enum Same {
     /// A place in a volume, which is looked up when the walk begins.
     Place(OsString),
     /// An inode of the volume.
@@ -131,7 +131,7 @@ pub enum Same {
 
 /// A number of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Field {
+pub(crate) enum Field {
     /// Links.
     Links,
     /// Inode number.
@@ -144,7 +144,7 @@ pub enum Field {
 
 /// `+N`, `-N` or `N`: more than, less than, exactly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Number {
+pub(crate) struct Number {
     /// The sign.
     pub sign: Sign,
     /// The number.
@@ -153,7 +153,7 @@ pub struct Number {
 
 /// Sign of a number of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sign {
+pub(crate) enum Sign {
     /// `+`
     More,
     /// `-`
@@ -164,7 +164,7 @@ pub enum Sign {
 
 impl Sign {
     /// Splits the sign off.
-    pub fn split(word: &str) -> (Sign, &str) {
+    pub(crate) fn split(word: &str) -> (Sign, &str) {
         match (word.strip_prefix('+'), word.strip_prefix('-')) {
             (Some(rest), _) => (Sign::More, rest),
             (_, Some(rest)) => (Sign::Less, rest),
@@ -175,7 +175,7 @@ impl Sign {
 
 impl Number {
     /// Reads a number with its sign.
-    pub fn parse(word: &str) -> Option<Number> {
+    pub(crate) fn parse(word: &str) -> Option<Number> {
         let (sign, digits) = Sign::split(word);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let value = is_number.then(|| digits.parse().ok()).flatten()?;
@@ -183,7 +183,7 @@ impl Number {
     }
 
     /// Returns whether a number is more, less or exactly so much.
-    pub fn fits(&self, actual: u64) -> bool {
+    pub(crate) fn fits(&self, actual: u64) -> bool {
         match self.sign {
             Sign::More => actual > self.value,
             Sign::Less => actual < self.value,
@@ -194,7 +194,7 @@ impl Number {
 
 /// An age that a time is compared with, in days or minutes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Age {
+pub(crate) struct Age {
     /// More, less or exactly.
     pub sign: Sign,
     /// The age.
@@ -211,7 +211,7 @@ impl Age {
     /// The rules are those of find(1). Days count as whole ones, rounded down: `1` is at least 24
     /// and less than 48 hours, `+1` at least 48, `-1` less than 24, with one second for free.
     /// Minutes are rounded up: `1` is up to 60 seconds, `+1` more than that, `-1` less.
-    pub fn fits(&self, time: Time, now: Time) -> bool {
+    pub(crate) fn fits(&self, time: Time, now: Time) -> bool {
         let now = if self.from_midnight { next_midnight(now) } else { now };
         let ns = |time: Time| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
         let age = ns(now) - ns(time);
@@ -236,7 +236,10 @@ fn next_midnight(time: Time) -> Time {
 
 impl Expr {
     /// Calls `each` with all actions, until it fails.
-    pub fn actions<E>(&self, each: &mut dyn FnMut(&Action) -> Result<(), E>) -> Result<(), E> {
+    pub(crate) fn actions<E>(
+        &self,
+        each: &mut dyn FnMut(&Action) -> Result<(), E>,
+    ) -> Result<(), E> {
         match self {
             Expr::Test(_) => Ok(()),
             Expr::Action(action) => each(action),
@@ -248,7 +251,7 @@ impl Expr {
     }
 
     /// Calls `each` with all tests, until it fails.
-    pub fn tests_mut<E>(
+    pub(crate) fn tests_mut<E>(
         &mut self,
         each: &mut dyn FnMut(&mut Test) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -263,7 +266,7 @@ impl Expr {
     }
 
     /// Returns whether `is` holds for a test or action in it.
-    pub fn any(&self, is: &dyn Fn(Result<&Test, &Action>) -> bool) -> bool {
+    pub(crate) fn any(&self, is: &dyn Fn(Result<&Test, &Action>) -> bool) -> bool {
         match self {
             Expr::Test(test) => is(Ok(test)),
             Expr::Action(action) => is(Err(action)),
@@ -273,12 +276,12 @@ impl Expr {
     }
 
     /// Returns whether it has an action that `is` holds for.
-    pub fn has(&self, is: fn(&Action) -> bool) -> bool {
+    pub(crate) fn has(&self, is: fn(&Action) -> bool) -> bool {
         self.any(&|part| part.is_err_and(is))
     }
 
     /// Returns whether it needs more of a file than name, type and inode number.
-    pub fn needs_attributes(&self) -> bool {
+    pub(crate) fn needs_attributes(&self) -> bool {
         self.any(&|part| match part {
             Ok(test) => matches!(
                 test,

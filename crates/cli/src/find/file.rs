@@ -12,7 +12,7 @@ use crate::tree::Tree;
 
 /// A file that the walk has come to.
 #[derive(Clone, Copy, Debug)]
-pub struct File<'a> {
+pub(crate) struct File<'a> {
     /// Path, as it is printed.
     pub path: &'a [u8],
     /// Path of the place where the walk began, as it was typed.
@@ -30,7 +30,7 @@ pub struct File<'a> {
 }
 
 /// Input of the tests and actions beside the file.
-pub struct World<'a> {
+pub(crate) struct World<'a> {
     /// The tree that is walked.
     pub tree: &'a Tree,
     /// Names of users and groups.
@@ -41,7 +41,7 @@ pub struct World<'a> {
 
 impl<'a> File<'a> {
     /// Returns a file that a walk has found at `path`.
-    pub fn of(
+    pub(crate) fn of(
         found: &'a Found,
         path: &'a [u8],
         start: &'a [u8],
@@ -53,7 +53,7 @@ impl<'a> File<'a> {
     }
 
     /// Returns the last component of its path; `/` for the top directory.
-    pub fn name(&self) -> &[u8] {
+    pub(crate) fn name(&self) -> &[u8] {
         match split_last(self.path).name {
             b"" => b"/",
             name => name,
@@ -61,13 +61,13 @@ impl<'a> File<'a> {
     }
 
     /// Returns the path below the place where the walk began; empty for the place itself.
-    pub fn below(&self) -> &[u8] {
+    pub(crate) fn below(&self) -> &[u8] {
         let rest = &self.path[self.start.len().min(self.path.len())..];
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
 
     /// Returns the path before the last slash that something follows.
-    pub fn parent(&self) -> &[u8] {
+    pub(crate) fn parent(&self) -> &[u8] {
         let end = self.path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         match self.path[..end].iter().rposition(|byte| *byte == b'/') {
             Some(slash) => &self.path[..slash],
@@ -81,7 +81,7 @@ impl<'a> File<'a> {
 
 impl World<'_> {
     /// Returns the attributes of a file, read now if the walk does not.
-    pub fn attributes<'f>(&self, file: &File<'f>) -> Result<Cow<'f, Attr>, Error> {
+    pub(crate) fn attributes<'f>(&self, file: &File<'f>) -> Result<Cow<'f, Attr>, Error> {
         match file.attr {
             Some(attr) => Ok(Cow::Borrowed(attr)),
             None => match self.tree {
@@ -94,7 +94,7 @@ impl World<'_> {
     }
 
     /// Returns the target of a symlink, `None` for every other type.
-    pub fn target(&self, file: &File<'_>) -> Result<Option<Vec<u8>>, Error> {
+    pub(crate) fn target(&self, file: &File<'_>) -> Result<Option<Vec<u8>>, Error> {
         match file.kind {
             FileKind::Symlink => match self.tree {
                 Tree::Volume(session) => session.volume.namespace().readlink(file.ino).map(Some),

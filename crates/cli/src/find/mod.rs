@@ -15,10 +15,10 @@ mod regex;
 mod rows;
 mod stamp;
 
-pub use eval::{Evaluator, Flow};
-pub use exec::Waiting;
-pub use expr::{Action, Reference, Same, Test};
-pub use file::{File, World};
-pub use parse::{Parsed, parse};
-pub use rows::Rows;
-pub use stamp::Times;
+pub(crate) use eval::{Evaluator, Flow};
+pub(crate) use exec::Waiting;
+pub(crate) use expr::{Action, Reference, Same, Test};
+pub(crate) use file::{File, World};
+pub(crate) use parse::{Parsed, parse};
+pub(crate) use rows::Rows;
+pub(crate) use stamp::Times;

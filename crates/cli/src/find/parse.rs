@@ -21,7 +21,7 @@ const NESTED_MAX: usize = 200;
 
 /// A command line of `find`.
 #[derive(Debug)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     /// Places to start at.
     pub places: Vec<OsString>,
     /// The expression, which ends in an action.
@@ -31,7 +31,7 @@ pub struct Parsed {
 }
 
 /// Parses the words behind `shoal find`.
-pub fn parse(words: &[OsString], accounts: &Accounts) -> Result<Parsed> {
+pub(crate) fn parse(words: &[OsString], accounts: &Accounts) -> Result<Parsed> {
     let options = Options {
         depth_min: 0,
         depth_max: usize::MAX,
@@ -85,7 +85,7 @@ fn finish(places: Vec<OsString>, mut expr: Expr, mut options: Options) -> Result
 
 impl Parsed {
     /// Checks options that exclude each other.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match self.options.json && self.options.null {
             true => Err(Failure::usage("--json", "cannot be used with -0")),
             false => Ok(()),
@@ -93,12 +93,12 @@ impl Parsed {
     }
 
     /// Returns whether files may change while it goes on, so that attributes must be read late.
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         self.expr.has(|action| matches!(action, Action::Delete | Action::Exec(_)))
     }
 
     /// Refuses commands, for a volume that is open here.
-    pub fn refuse_commands(&self) -> Result<()> {
+    pub(crate) fn refuse_commands(&self) -> Result<()> {
         self.expr.actions(&mut |action| match action {
             Action::Exec(exec) => Err(exec.refused()),
             _ => Ok(()),
@@ -106,7 +106,7 @@ impl Parsed {
     }
 
     /// Returns whether it changes the volume.
-    pub fn deletes(&self) -> bool {
+    pub(crate) fn deletes(&self) -> bool {
         self.expr.has(|action| matches!(action, Action::Delete))
     }
 }

@@ -4,7 +4,7 @@ use shoal::raw::ModeChange;
 
 /// The test `-perm`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Perm {
+pub(crate) struct Perm {
     how: How,
     /// Bits for files, and for directories: `X` differs.
     bits: [u32; 2],
@@ -22,7 +22,7 @@ enum How {
 
 impl Perm {
     /// Reads the argument of `-perm`.
-    pub fn parse(word: &str) -> Option<Perm> {
+    pub(crate) fn parse(word: &str) -> Option<Perm> {
         let (how, mode) = match word.as_bytes().first()? {
             b'-' => (How::All, &word[1..]),
             b'/' => (How::Any, &word[1..]),
@@ -33,7 +33,7 @@ impl Perm {
     }
 
     /// Returns whether the bits of a mode pass.
-    pub fn fits(&self, mode: u32, is_directory: bool) -> bool {
+    pub(crate) fn fits(&self, mode: u32, is_directory: bool) -> bool {
         let (mode, bits) = (mode & 0o7777, self.bits[usize::from(is_directory)]);
         match self.how {
             How::Exactly => mode == bits,

@@ -19,7 +19,7 @@ use crate::text::printable;
 
 /// Options: they hold for all files, wherever they stand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// `-mindepth`
     pub depth_min: usize,
     /// `-maxdepth`
@@ -35,7 +35,7 @@ pub struct Options {
 }
 
 /// A test or an action; an option is a test that is true.
-pub enum Primary {
+pub(super) enum Primary {
     /// A test.
     Test(Test),
     /// An action.
@@ -43,7 +43,7 @@ pub enum Primary {
 }
 
 /// Reads tests, actions and options; keeps the options.
-pub struct Primaries<'w> {
+pub(super) struct Primaries<'w> {
     /// Names of users and groups.
     pub accounts: &'w Accounts,
     /// The options so far.
@@ -62,7 +62,7 @@ const NO_FILES: &str = "writes to standard output alone: redirect it";
 
 impl<'w> Primaries<'w> {
     /// Reads one, whose name is `word`.
-    pub fn read(&mut self, word: &'w OsStr, next: Words<'_, 'w>) -> Result<Primary> {
+    pub(super) fn read(&mut self, word: &'w OsStr, next: Words<'_, 'w>) -> Result<Primary> {
         let name = word.to_str().unwrap_or_default();
         // As other options of the command are written: --name.
         let name = if name.starts_with("--") { &name[1..] } else { name };
@@ -204,7 +204,7 @@ fn action<'w>(name: &str, word: &OsStr, next: Words<'_, 'w>) -> Result<Option<Ac
 }
 
 /// Failure about a word.
-pub fn failure(word: &OsStr, what: &str) -> Failure {
+pub(super) fn failure(word: &OsStr, what: &str) -> Failure {
     Failure::usage(printable(word.as_bytes()), what)
 }
 

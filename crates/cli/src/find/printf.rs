@@ -9,7 +9,7 @@ use crate::text::{kind_letter, mode_text};
 
 /// A format, read.
 #[derive(Debug)]
-pub struct Format(Vec<Piece>);
+pub(crate) struct Format(Vec<Piece>);
 
 #[derive(Debug)]
 enum Piece {
@@ -47,7 +47,7 @@ const WIDTH_MAX: usize = 4096;
 
 impl Format {
     /// Reads a format. The error says what is wrong with it.
-    pub fn parse(text: &[u8]) -> Result<Format, String> {
+    pub(crate) fn parse(text: &[u8]) -> Result<Format, String> {
         let (mut pieces, mut plain, mut at) = (Vec::new(), Vec::new(), 0);
         while let Some(byte) = text.get(at).copied() {
             at += 1;
@@ -78,7 +78,7 @@ impl Format {
     }
 
     /// Returns whether it shows more of a file than name, type and inode number.
-    pub fn needs_attributes(&self) -> bool {
+    pub(crate) fn needs_attributes(&self) -> bool {
         self.0.iter().any(|piece| match piece {
             Piece::Field(_, Property::Letter(letter)) => OF_ATTRIBUTES.contains(letter),
             Piece::Field(_, Property::Time(..)) => true,
@@ -87,7 +87,7 @@ impl Format {
     }
 
     /// Returns the text for a file.
-    pub fn show(&self, file: &File<'_>, world: &World<'_>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn show(&self, file: &File<'_>, world: &World<'_>) -> Result<Vec<u8>, Error> {
         let mut line = Vec::new();
         for piece in &self.0 {
             match piece {

@@ -13,11 +13,11 @@ const CLASSES: &[&str] = &[
 
 /// A regular expression that a whole path must match.
 #[derive(Debug)]
-pub struct PathRegex(Regex);
+pub(crate) struct PathRegex(Regex);
 
 impl PathRegex {
     /// Compiles an expression. The error says what is wrong with it.
-    pub fn new(text: &str, ignores_case: bool) -> Result<PathRegex, String> {
+    pub(crate) fn new(text: &str, ignores_case: bool) -> Result<PathRegex, String> {
         let rewritten = format!(r"\A(?:{})\z", rewrite(text)?);
         let mut builder = RegexBuilder::new(&rewritten);
         // Errors of the crate show the rewritten expression in several lines.
@@ -29,7 +29,7 @@ impl PathRegex {
     }
 
     /// Returns whether all of `path` matches.
-    pub fn matches(&self, path: &[u8]) -> bool {
+    pub(crate) fn matches(&self, path: &[u8]) -> bool {
         self.0.is_match(path)
     }
 }

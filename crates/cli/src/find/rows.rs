@@ -7,7 +7,7 @@ use crate::text::{device_numbers, mode_text};
 
 /// The widths so far.
 #[derive(Debug)]
-pub struct Rows {
+pub(crate) struct Rows {
     ino: usize,
     blocks: usize,
     nlink: usize,
@@ -26,7 +26,7 @@ impl Default for Rows {
 
 impl Rows {
     /// Returns the row of a file, with its new line.
-    pub fn show(
+    pub(crate) fn show(
         &mut self,
         file: &File<'_>,
         world: &World<'_>,

@@ -8,7 +8,7 @@ use shoal::raw::{Attr, Time};
 
 /// The times of a file in a volume or on this machine.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// Last access.
     pub access: Time,
     /// Birth; `None`: not known.
@@ -41,7 +41,7 @@ impl From<&Metadata> for Times {
 
 /// One of the times of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stamp {
+pub(crate) enum Stamp {
     /// Last access.
     Access,
     /// Birth.
@@ -54,7 +54,7 @@ pub enum Stamp {
 
 impl Stamp {
     /// Returns this time of a file.
-    pub fn of(self, attr: &Attr) -> Time {
+    pub(crate) fn of(self, attr: &Attr) -> Time {
         match self {
             Stamp::Access => attr.atime,
             Stamp::Birth => attr.btime,
@@ -64,7 +64,7 @@ impl Stamp {
     }
 
     /// Returns this time of several; `None`: it is not known.
-    pub fn among(self, times: &Times) -> Option<Time> {
+    pub(crate) fn among(self, times: &Times) -> Option<Time> {
         match self {
             Stamp::Access => Some(times.access),
             Stamp::Birth => times.birth,

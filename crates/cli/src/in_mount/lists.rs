@@ -7,15 +7,15 @@ use shoal::raw::{AclChange, FileKind, Result};
 use super::{OpenFile, error_of};
 
 /// Name of the access list.
-pub const ACCESS: &str = "system.posix_acl_access";
+pub(crate) const ACCESS: &str = "system.posix_acl_access";
 /// Name of the default list.
-pub const DEFAULT: &str = "system.posix_acl_default";
+pub(crate) const DEFAULT: &str = "system.posix_acl_default";
 /// Bytes of a list, at most.
 const LIST_MAX: usize = 64 << 10;
 
 impl OpenFile {
     /// Returns a list as stored; `None` if the file has none. A symlink has none.
-    pub fn list(&self, name: &str) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn list(&self, name: &str) -> Result<Option<Vec<u8>>> {
         if self.attr.kind == FileKind::Symlink {
             return Ok(None);
         }
@@ -32,7 +32,7 @@ impl OpenFile {
     }
 
     /// Changes a list; the file must be able to have it.
-    pub fn change_acl(&self, change: &AclChange) -> Result<()> {
+    pub(crate) fn change_acl(&self, change: &AclChange) -> Result<()> {
         let (access, default) = (self.list(ACCESS)?, self.list(DEFAULT)?);
         let changed = change.applied(self.attr.mode, access.as_deref(), default.as_deref())?;
         let name = if change.is_of_default() { DEFAULT } else { ACCESS };

@@ -3,7 +3,7 @@
 use shoal::raw::FileKind;
 
 /// The colors, and whether one was used.
-pub struct Colors {
+pub(crate) struct Colors {
     /// Pairs of a key, such as `di` or `*.tar`, and a color. The last of a key counts.
     table: Vec<(String, String)>,
     used: bool,
@@ -15,7 +15,7 @@ const DEFAULTS: &str = "di=01;34:ln=01;36:pi=33:so=01;35:bd=01;33:cd=01;33:ex=01
 
 impl Colors {
     /// Reads the text of `LS_COLORS`. An entry that is not understood is left out.
-    pub fn parse(text: &str) -> Colors {
+    pub(crate) fn parse(text: &str) -> Colors {
         let entries = DEFAULTS.split(':').chain(text.split(':'));
         let pairs = entries.filter_map(|entry| entry.split_once('='));
         // A value ends up on the terminal: nothing but the numbers of colors.
@@ -37,7 +37,7 @@ impl Colors {
     }
 
     /// Returns whether colors depend on what symlinks lead to.
-    pub fn need_targets(&self, is_long: bool) -> bool {
+    pub(crate) fn need_targets(&self, is_long: bool) -> bool {
         self.get("or").is_some() || self.like_targets() || is_long && self.get("mi").is_some()
     }
 
@@ -89,13 +89,19 @@ impl Colors {
     }
 
     /// Returns the codes before and behind a name.
-    pub fn name(&mut self, name: &[u8], mode: u32, nlink: u32, target: Option<u32>) -> [String; 2] {
+    pub(crate) fn name(
+        &mut self,
+        name: &[u8],
+        mode: u32,
+        nlink: u32,
+        target: Option<u32>,
+    ) -> [String; 2] {
         let color = self.of_name(name, mode, nlink, target).map(str::to_owned);
         self.around(color)
     }
 
     /// Returns the codes before and behind the target of a symlink.
-    pub fn target(&mut self, name: &[u8], target: Option<u32>) -> [String; 2] {
+    pub(crate) fn target(&mut self, name: &[u8], target: Option<u32>) -> [String; 2] {
         let color = match target {
             Some(mode) => self.of_mode(name, mode, 1),
             None => self.get("mi").or_else(|| self.get("or")),

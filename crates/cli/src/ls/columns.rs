@@ -11,7 +11,7 @@ use crate::size::ceiling;
 use crate::text::{device_numbers, push_mode};
 
 /// The columns of a listing, each as wide as its widest cell.
-pub struct Columns<'a> {
+pub(crate) struct Columns<'a> {
     args: &'a LsArgs,
     style: &'a Style,
     now: Time,
@@ -32,7 +32,12 @@ struct Widths {
 
 impl<'a> Columns<'a> {
     /// Returns the columns for these entries.
-    pub fn of(args: &'a LsArgs, style: &'a Style, now: Time, entries: &[Listed]) -> Columns<'a> {
+    pub(crate) fn of(
+        args: &'a LsArgs,
+        style: &'a Style,
+        now: Time,
+        entries: &[Listed],
+    ) -> Columns<'a> {
         let mut columns = Columns { args, style, now, widths: Widths::default() };
         entries.iter().for_each(|entry| columns.widen(&entry.attr));
         let Widths { major, minor, size, .. } = &mut columns.widths;
@@ -74,13 +79,13 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns the line above the entries of a directory.
-    pub fn total(&self, entries: &[Listed]) -> String {
+    pub(crate) fn total(&self, entries: &[Listed]) -> String {
         let blocks = entries.iter().map(|entry| entry.attr.blocks).sum();
         format!("total {}", self.space(blocks))
     }
 
     /// Appends the columns of an entry to a line, each with a space behind it.
-    pub fn row(&self, attr: &Attr, row: &mut String) {
+    pub(crate) fn row(&self, attr: &Attr, row: &mut String) {
         let (args, widths) = (self.args, &self.widths);
         if args.inode {
             cell(row, widths.ino, attr.ino.0);

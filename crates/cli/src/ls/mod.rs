@@ -7,7 +7,7 @@ mod columns;
 mod names;
 mod times;
 
-pub use colors::Colors;
-pub use columns::Columns;
-pub use names::{indicator, order, quoted};
-pub use times::Style;
+pub(crate) use colors::Colors;
+pub(crate) use columns::Columns;
+pub(crate) use names::{indicator, order, quoted};
+pub(crate) use times::Style;

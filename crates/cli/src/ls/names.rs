@@ -9,7 +9,7 @@ use crate::session::Listed;
 
 /// Compares entries in the order of a listing, before `-r`. Entries that are alike are in the order
 /// of their names' bytes.
-pub fn order(args: &LsArgs, a: &Listed, b: &Listed) -> Ordering {
+pub(crate) fn order(args: &LsArgs, a: &Listed, b: &Listed) -> Ordering {
     let time = |it: &Listed| (it.attr.mtime.sec, it.attr.mtime.nsec);
     let first = match args {
         LsArgs { by_time: true, .. } => time(b).cmp(&time(a)),
@@ -26,7 +26,7 @@ fn extension(name: &[u8]) -> &[u8] {
 }
 
 /// Returns the character that `-F`, or `-p`, puts behind a name; `None` for an ordinary file.
-pub fn indicator(mode: u32, classify: bool) -> Option<u8> {
+pub(crate) fn indicator(mode: u32, classify: bool) -> Option<u8> {
     Some(match FileKind::from_mode(mode)? {
         FileKind::Directory => b'/',
         _ if !classify => return None,
@@ -39,7 +39,7 @@ pub fn indicator(mode: u32, classify: bool) -> Option<u8> {
 }
 
 /// Returns a name as a string of the language C.
-pub fn quoted(name: &[u8]) -> Vec<u8> {
+pub(crate) fn quoted(name: &[u8]) -> Vec<u8> {
     let mut text = vec![b'"'];
     for chunk in name.utf8_chunks() {
         for character in chunk.valid().chars() {

@@ -6,14 +6,14 @@ use crate::clock::{format, is_recent};
 
 /// A style of times: formats for those of the last half year, and for others.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Style {
+pub(crate) struct Style {
     recent: String,
     other: String,
 }
 
 impl Style {
     /// Reads the name of a style, or `+FORMAT`.
-    pub fn parse(text: &str) -> Result<Style, String> {
+    pub(crate) fn parse(text: &str) -> Result<Style, String> {
         let style =
             |recent: &str, other: &str| Style { recent: recent.into(), other: other.into() };
         Ok(match text {
@@ -38,7 +38,7 @@ impl Style {
     }
 
     /// Appends a time to a text.
-    pub fn show(&self, text: &mut String, time: Time, now: Time) {
+    pub(crate) fn show(&self, text: &mut String, time: Time, now: Time) {
         format(text, time, if is_recent(time, now) { &self.recent } else { &self.other });
     }
 }

@@ -74,7 +74,7 @@ fn uptime() -> Duration {
 
 impl Held {
     /// Holds and renews `claim`, which has been written to `file`.
-    pub fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
+    pub(crate) fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
         let now = uptime();
         let state = RenewalState {
             claim,
@@ -105,18 +105,18 @@ impl Held {
     }
 
     /// Fails if another process has taken the volume over. Must be called before each write.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.shared.check()
     }
 
     /// The owner of the claim as last written, for messages.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.shared.state.lock().claim.owner_text()
     }
 
     /// Stops the thread, as a signal would.
     #[cfg(test)]
-    pub fn stop_thread(&mut self) {
+    pub(crate) fn stop_thread(&mut self) {
         self.shared.state.lock().stop = true;
         self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take() {
@@ -126,7 +126,7 @@ impl Held {
 
     /// Sets the function that is called with the reason when the claim is lost; called at once if
     /// it already is.
-    pub fn on_loss(&self, on_loss: OnLoss) {
+    pub(crate) fn on_loss(&self, on_loss: OnLoss) {
         let mut place = self.shared.on_loss.lock();
         if let Some(why) = self.shared.lost.get() {
             on_loss(why);

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Page(pub [u8; SIZE]);
 
 impl Page {
-    pub fn zero() -> Box<Page> {
+    pub(crate) fn zero() -> Box<Page> {
         Box::new(Page([0; SIZE]))
     }
 }
@@ -46,7 +46,7 @@ pub(crate) struct ClaimFile {
 
 impl ClaimFile {
     /// Opens `path` again, for direct I/O, if it leads to the same file as `file`.
-    pub fn open(file: &File, path: &Path, read_only: bool) -> std::io::Result<ClaimFile> {
+    pub(crate) fn open(file: &File, path: &Path, read_only: bool) -> std::io::Result<ClaimFile> {
         let cached = file.try_clone()?;
         let mut options = OpenOptions::new();
         options.read(true).write(!read_only).custom_flags(OFlags::DIRECT.bits() as i32);
@@ -56,7 +56,7 @@ impl ClaimFile {
     }
 
     /// Reads the block. Bytes beyond the end of a file are zero.
-    pub fn read(&self, page: &mut Page) -> Result<(), Errno> {
+    pub(crate) fn read(&self, page: &mut Page) -> Result<(), Errno> {
         let direct = self.by_direct(|file| read_all(file, &mut page.0));
         direct.unwrap_or_else(|| {
             let _ = fadvise(&self.cached, ADDR, NonZeroU64::new(SIZE as u64), Advice::DontNeed);
@@ -65,7 +65,7 @@ impl ClaimFile {
     }
 
     /// Writes the block. After the return a reader by any path sees it.
-    pub fn write(&self, page: &Page) -> Result<(), Errno> {
+    pub(crate) fn write(&self, page: &Page) -> Result<(), Errno> {
         let direct = self.by_direct(|file| write_all(file, &page.0));
         direct.unwrap_or_else(|| {
             write_all(&self.cached, &page.0)?;
@@ -74,7 +74,7 @@ impl ClaimFile {
     }
 
     /// Drops all clean pages of the device from the kernel's cache.
-    pub fn forget_cache(&self) {
+    pub(crate) fn forget_cache(&self) {
         // A hint. Without effect, only changes made through another path may be missed.
         let _ = fadvise(&self.cached, 0, None, Advice::DontNeed);
     }

@@ -38,7 +38,7 @@ pub(crate) struct Here {
 }
 
 impl Here {
-    pub fn look() -> Here {
+    pub(crate) fn look() -> Here {
         let first = |paths: &[&str]| paths.iter().find_map(|path| id_in(Path::new(path)));
         Here {
             machine: first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]).unwrap_or_default(),
@@ -50,7 +50,7 @@ impl Here {
     }
 
     /// Makes a claim for this process.
-    pub fn claim(&self, path: &Path) -> OwnerClaim {
+    pub(crate) fn claim(&self, path: &Path) -> OwnerClaim {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         OwnerClaim {
             machine: self.machine,
@@ -66,7 +66,7 @@ impl Here {
     }
 
     /// Looks for the process of a claim. [`Process::Unknown`] if its id is not valid here.
-    pub fn find(&self, claim: &OwnerClaim) -> Process {
+    pub(crate) fn find(&self, claim: &OwnerClaim) -> Process {
         let known = |id: [u8; 16]| id != [0; 16];
         if !known(self.boot) || self.boot != claim.boot {
             return Process::Unknown;

@@ -82,16 +82,16 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub fn new(raw: &[u8]) -> Reading {
+    pub(super) fn new(raw: &[u8]) -> Reading {
         Reading { raw: raw.to_vec(), block: OwnerClaim::decode(raw) }
     }
 
     /// A block that the device cannot read.
-    pub fn failed() -> Reading {
+    pub(super) fn failed() -> Reading {
         Reading { raw: Vec::new(), block: ClaimBlock::Unreadable("the device cannot read it") }
     }
 
-    pub fn owner_text(&self) -> String {
+    pub(super) fn owner_text(&self) -> String {
         match &self.block {
             ClaimBlock::Claim(claim) => claim.owner_text(),
             _ => "an unknown process (its claim cannot be read)".into(),

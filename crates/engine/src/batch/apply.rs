@@ -66,7 +66,7 @@ impl From<Stop> for Undone {
 type Done<T = ()> = Result<T, Undone>;
 
 impl<'b, 'l> Applying<'b, 'l> {
-    pub fn new(
+    pub(super) fn new(
         volume: Batches<'b>,
         root: &'b Root,
         who: &'b Caller,
@@ -78,7 +78,7 @@ impl<'b, 'l> Applying<'b, 'l> {
     }
 
     /// Makes all changes, in memory and in the record.
-    pub fn all(&mut self, txn: &mut Txn<'_>) -> Result<(), Stop> {
+    pub(super) fn all(&mut self, txn: &mut Txn<'_>) -> Result<(), Stop> {
         for (index, step) in self.batch.steps.iter().enumerate() {
             let done = self.one(txn, step).and_then(|()| Ok(self.check_size(txn)?));
             done.map_err(|undone| match undone {
@@ -386,7 +386,7 @@ impl<'b, 'l> Applying<'b, 'l> {
     /// Completes the record: logs the directories, leaves unlinked inodes that are in use to their
     /// last release, finishes intents. After this only the journal can make the batch fail. Returns
     /// the work that remains after the commit.
-    pub fn finish(self, txn: &mut Txn<'_>) -> Result<Vec<Left>> {
+    pub(super) fn finish(self, txn: &mut Txn<'_>) -> Result<Vec<Left>> {
         let Applying { volume, locks, left, pending, timed, .. } = self;
         for dir in txn.settle() {
             let core = locks.look(dir, |inode| inode.core).filter(Core::in_use);

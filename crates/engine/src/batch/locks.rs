@@ -34,7 +34,7 @@ impl<'a> Locks<'a> {
     /// Locks all, which are in order of their numbers. Never waits for one while holding another,
     /// so it cannot wait for a thread that waits for it: when one is taken, all are released, and
     /// that one is waited for first.
-    pub fn take(refs: &'a [InodeRef]) -> Locks<'a> {
+    pub(super) fn take(refs: &'a [InodeRef]) -> Locks<'a> {
         let mut first = 0;
         loop {
             match try_all(refs, first) {
@@ -58,7 +58,7 @@ impl<'a> Locks<'a> {
     /// # Errors
     /// [`Stop::Changed`] when it is not among them: a name has come to mean another inode. The same
     /// when it is borrowed, as of an entry that names its own directory.
-    pub fn get(&self, ino: Ino) -> Result<RefMut<'_, Place<'a>>, Stop> {
+    pub(super) fn get(&self, ino: Ino) -> Result<RefMut<'_, Place<'a>>, Stop> {
         let at = self.inodes.binary_search(&ino).map_err(|_| Stop::Changed)?;
         let mut place = self.places[at].try_borrow_mut().map_err(|_| Stop::Changed)?;
         if matches!(place.before, Before::Unchanged) {
@@ -72,13 +72,13 @@ impl<'a> Locks<'a> {
     }
 
     /// Calls `f` with the inode, to look at, if it is among them and not borrowed.
-    pub fn look<R>(&self, ino: Ino, f: impl FnOnce(&Inode) -> R) -> Option<R> {
+    pub(super) fn look<R>(&self, ino: Ino, f: impl FnOnce(&Inode) -> R) -> Option<R> {
         let at = self.inodes.binary_search(&ino).ok()?;
         self.places[at].try_borrow().ok().map(|place| f(place.inode.inode()))
     }
 
     /// Calls `each` with every inode that may have been changed.
-    pub fn each_changed<E>(
+    pub(super) fn each_changed<E>(
         &self,
         mut each: impl FnMut(&mut Locked<'a>) -> Result<(), E>,
     ) -> Result<(), E> {
@@ -92,7 +92,7 @@ impl<'a> Locks<'a> {
     }
 
     /// Makes every inode what it was.
-    pub fn restore(&self, txn: &mut Txn<'_>, table: &InodeTable) {
+    pub(super) fn restore(&self, txn: &mut Txn<'_>, table: &InodeTable) {
         for place in &self.places {
             let mut place = place.borrow_mut();
             let before = match std::mem::replace(&mut place.before, Before::Unchanged) {

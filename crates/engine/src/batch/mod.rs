@@ -99,7 +99,7 @@ impl Batches<'_> {
     /// That of the first change that fails, as its single call would, with its index and paths in
     /// the message: nothing has been changed. `E2BIG` when the batch's record would exceed what the
     /// journal takes (the message says how much), `EXDEV` for paths of another subvolume.
-    pub fn batch(self, who: &Caller, start: Ino, ops: &[BatchOp<'_>]) -> Result<()> {
+    pub(crate) fn batch(self, who: &Caller, start: Ino, ops: &[BatchOp<'_>]) -> Result<()> {
         self.0.measured(Call::Batch, || self.make_all(who, start, ops))
     }
 

@@ -33,36 +33,36 @@ struct Answer {
 
 impl Premises {
     /// Those of a batch that fails.
-    pub fn of_failure() -> Premises {
+    pub(super) fn of_failure() -> Premises {
         Premises { answers: Some(Vec::new()), ..Premises::default() }
     }
 
     /// Returns whether answers are noted. Their directories are going to be locked.
-    pub fn with_answers(&self) -> bool {
+    pub(super) fn with_answers(&self) -> bool {
         self.answers.is_some()
     }
 
-    pub fn see(&mut self, ino: Ino, generation: u32) {
+    pub(super) fn see(&mut self, ino: Ino, generation: u32) {
         self.seen.entry(ino).or_insert(generation);
     }
 
     /// # Errors
     /// `EAGAIN` if it is not what was noted before.
-    pub fn rights(&mut self, dir: Ino, decided_by: [u32; 4]) -> Result<()> {
+    pub(super) fn rights(&mut self, dir: Ino, decided_by: [u32; 4]) -> Result<()> {
         match *self.rights.entry(dir).or_insert(decided_by) == decided_by {
             true => Ok(()),
             false => Err(Error::Code(Code::Again)),
         }
     }
 
-    pub fn answer(&mut self, dir: Ino, name: &[u8], child: Option<Ino>) {
+    pub(super) fn answer(&mut self, dir: Ino, name: &[u8], child: Option<Ino>) {
         if let Some(answers) = &mut self.answers {
             answers.push(Answer { dir, name: name.into(), child });
         }
     }
 
     /// Returns whether all are still true, now that the inodes concerned are locked.
-    pub fn hold(&self, volume: Batches<'_>, locks: &Locks<'_>) -> Result<bool> {
+    pub(super) fn hold(&self, volume: Batches<'_>, locks: &Locks<'_>) -> Result<bool> {
         let is_there = self.seen.iter().all(|(ino, generation)| {
             let same = |inode: &Inode| inode.core.in_use() && inode.core.generation == *generation;
             // Those that are not locked were only on the way.

@@ -59,7 +59,7 @@ pub(super) struct Make<'o> {
 
 impl Make<'_> {
     /// The new inode that it asks for.
-    pub fn wanted(&self) -> New<'_> {
+    pub(super) fn wanted(&self) -> New<'_> {
         New { contents: self.contents, extents: &self.extents, ..New::empty(self.mode) }
     }
 }
@@ -85,7 +85,7 @@ pub(super) struct Prepared<'s, 'o> {
 
 impl Prepared<'_, '_> {
     /// Writes the contents that do not fit in inodes.
-    pub fn write_contents(&mut self) -> Result<(), Stop> {
+    pub(super) fn write_contents(&mut self) -> Result<(), Stop> {
         let volume = self.volume;
         for (index, step) in self.steps.iter_mut().enumerate() {
             let Step::Make(make) = step else { continue };
@@ -103,7 +103,7 @@ impl Prepared<'_, '_> {
     }
 
     /// All changes have been made: the new inodes are in use, also if the commit fails.
-    pub fn used(&self) {
+    pub(super) fn used(&self) {
         self.used.set(true);
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Rights {
 
 impl Rights {
     /// Returns those of an existing directory.
-    pub fn of(permissions: Permissions<'_>, dir: Ino, inode: &Inode) -> Result<Rights> {
+    pub(super) fn of(permissions: Permissions<'_>, dir: Ino, inode: &Inode) -> Result<Rights> {
         let load = |flag, name| match inode.core.flags & flag {
             0 => Ok(None),
             _ => permissions.load_acl(dir, inode, name),
@@ -28,7 +28,7 @@ impl Rights {
     }
 
     /// Returns those of a directory that `who` makes in this one.
-    pub fn of_new(&self, who: &Caller, mode: u32) -> Rights {
+    pub(super) fn of_new(&self, who: &Caller, mode: u32) -> Rights {
         let heir = Inherited::of(self.default.as_ref(), mode);
         let birth = Birth::inheriting(&heir);
         let core = new_core(who, &self.core, &New::empty(mode), &birth, Stamp::default());
@@ -36,7 +36,7 @@ impl Rights {
     }
 
     /// Changes mode and owner, if `who` has the permission.
-    pub fn change(&mut self, who: &Caller, set: &SetAttr) -> Result<()> {
+    pub(super) fn change(&mut self, who: &Caller, set: &SetAttr) -> Result<()> {
         self.core = change_rights(who, &self.core, set)?;
         if let (Some(_), Some(list)) = (set.mode, &mut self.access) {
             list.set_mode(self.core.mode);
@@ -45,18 +45,18 @@ impl Rights {
     }
 
     /// Returns whether `who` may look names up.
-    pub fn may_search(&self, who: &Caller) -> bool {
+    pub(super) fn may_search(&self, who: &Caller) -> bool {
         let list = self.access.as_ref();
         permissions::check_list(who, &self.core, list, permissions::EXEC).is_ok()
     }
 
     /// Returns the values that decide them, without the lists themselves.
-    pub fn decided_by(core: &Core) -> [u32; 4] {
+    pub(super) fn decided_by(core: &Core) -> [u32; 4] {
         [core.mode, core.uid, core.gid, core.flags & (FLAG_ACL | FLAG_DEFAULT_ACL)]
     }
 
     /// Returns the values that decide these.
-    pub fn base(&self) -> [u32; 4] {
+    pub(super) fn base(&self) -> [u32; 4] {
         Rights::decided_by(&self.core)
     }
 }

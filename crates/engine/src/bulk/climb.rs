@@ -35,7 +35,7 @@ pub(super) struct Memo {
 impl Memo {
     /// For everything below `top`. The branch of an inode is `top` or, if `is_by_child`, the entry
     /// of `top` that it is below. At most `most` results are kept.
-    pub fn new(top: Ino, is_by_child: bool, most: usize) -> Memo {
+    pub(super) fn new(top: Ino, is_by_child: bool, most: usize) -> Memo {
         let shards = std::array::from_fn(|_| Mutex::new(HashMap::new()));
         Memo { top, is_by_child, shard_max: most / SHARDS, shards }
     }

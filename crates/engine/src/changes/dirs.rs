@@ -34,11 +34,11 @@ pub(super) struct Dirs {
 
 impl Dirs {
     /// For paths from `top`, as `who` may see them.
-    pub fn new(who: &Caller, top: Ino) -> Dirs {
+    pub(super) fn new(who: &Caller, top: Ino) -> Dirs {
         Dirs { who: who.clone(), top, known: HashMap::new(), last: None, stamp: None }
     }
 
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.known.clear();
         self.last = None;
         self.stamp = None;
@@ -61,7 +61,7 @@ impl Dirs {
 
     /// Returns the path of a directory; `None` if it is not below the top, or if the caller could
     /// not find it.
-    pub fn path(&mut self, changes: Changes<'_>, dir: Ino) -> Result<Option<Arc<[u8]>>> {
+    pub(super) fn path(&mut self, changes: Changes<'_>, dir: Ino) -> Result<Option<Arc<[u8]>>> {
         if let Some((last, path)) = &self.last
             && *last == dir
         {
@@ -87,7 +87,7 @@ impl Dirs {
     }
 
     /// Returns a name with its path; `None` as for [`Dirs::path`].
-    pub fn name(
+    pub(super) fn name(
         &mut self,
         changes: Changes<'_>,
         dir: Ino,

@@ -319,7 +319,7 @@ impl Since {
     }
 
     /// Returns whether an inode with this time of creation was made since.
-    pub fn is_after(self, btime: Stamp) -> bool {
+    pub(super) fn is_after(self, btime: Stamp) -> bool {
         self.time.is_none_or(|time| (btime.sec, btime.nsec) >= (time.sec, time.nsec))
     }
 }

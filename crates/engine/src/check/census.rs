@@ -59,7 +59,7 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    pub fn new(ino: Ino, parent: Ino, size: u64, generation: u32) -> Dir {
+    pub(super) fn new(ino: Ino, parent: Ino, size: u64, generation: u32) -> Dir {
         let (entries, subdirs) = (AtomicU64::new(0), AtomicU64::new(0));
         Dir { ino, parent, size, entries, subdirs, generation }
     }
@@ -84,13 +84,13 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub fn new(number: u64) -> Block {
+    pub(super) fn new(number: u64) -> Block {
         Block { number, words: [0; PER_BLOCK] }
     }
 
     /// Enters an inode in use. Returns whether its links must also be entered with
     /// [`Census::many_links`].
-    pub fn insert(&mut self, ino: Ino, kind: u8, links: u32, cut: bool) -> bool {
+    pub(super) fn insert(&mut self, ino: Ino, kind: u8, links: u32, cut: bool) -> bool {
         let cut = if cut { CUT } else { 0 };
         let word = u32::from(kind) & KIND | cut | links.min(MANY) << LINKS;
         self.words[ino.index() as usize % PER_BLOCK] = word;
@@ -119,7 +119,7 @@ fn read(word: &AtomicU32) -> u32 {
 impl Census {
     /// Enters a block. Calls must be in the order of subvolumes and block numbers. A damaged volume
     /// may have several blocks with one number; the first counts.
-    pub fn enter(&mut self, id: RootId, block: &Block) {
+    pub(super) fn enter(&mut self, id: RootId, block: &Block) {
         if self.roots.last().is_none_or(|root| root.id != id) {
             self.roots.push(Root { id, blocks: Vec::new(), words: Vec::new() });
         }
@@ -131,17 +131,17 @@ impl Census {
     }
 
     /// Enters the link count of an inode with many links.
-    pub fn many_links(&mut self, ino: Ino, links: u32) {
+    pub(super) fn many_links(&mut self, ino: Ino, links: u32) {
         self.links.insert(ino, links);
     }
 
     /// Enters directories. Calls must be in ascending order.
-    pub fn enter_dirs(&mut self, dirs: Vec<Dir>) {
+    pub(super) fn enter_dirs(&mut self, dirs: Vec<Dir>) {
         self.dirs.extend(dirs);
     }
 
     /// Returns a subvolume's last block number plus one, and its number of inodes in use.
-    pub fn counts(&self, id: RootId) -> (u64, u64) {
+    pub(super) fn counts(&self, id: RootId) -> (u64, u64) {
         let Ok(at) = self.roots.binary_search_by_key(&id, |root| root.id) else { return (0, 0) };
         let root = &self.roots[at];
         let next = root.blocks.last().map_or(0, |last| last.saturating_add(1));
@@ -163,7 +163,7 @@ impl Census {
     }
 
     /// Returns an inode that is in use.
-    pub fn get(&self, ino: Ino) -> Option<Seen> {
+    pub(super) fn get(&self, ino: Ino) -> Option<Seen> {
         self.seen(self.word(ino)?, ino)
     }
 
@@ -186,7 +186,7 @@ impl Census {
     }
 
     /// Counts a name of an inode in use. Threads may call it concurrently.
-    pub fn name(&self, ino: Ino) {
+    pub(super) fn name(&self, ino: Ino) {
         let Some(word) = self.word(ino) else { return };
         let mut now = word.load(Ordering::Relaxed);
         while now >> NAMES < MANY {
@@ -200,14 +200,14 @@ impl Census {
     }
 
     /// Notes that an inode has an orphan slot and must not have a name.
-    pub fn orphan(&self, ino: Ino) {
+    pub(super) fn orphan(&self, ino: Ino) {
         if let Some(word) = self.word(ino) {
             word.fetch_or(ORPHAN, Ordering::Relaxed);
         }
     }
 
     /// Notes that a truncate in progress has its orphan slot.
-    pub fn cut_known(&self, ino: Ino) {
+    pub(super) fn cut_known(&self, ino: Ino) {
         if let Some(word) = self.word(ino) {
             word.fetch_and(!CUT, Ordering::Relaxed);
         }
@@ -215,7 +215,7 @@ impl Census {
 
     /// Returns a directory. `last` is the caller's cursor, because consecutive entries usually
     /// belong to one directory.
-    pub fn dir(&self, ino: Ino, last: &mut usize) -> Option<&Dir> {
+    pub(super) fn dir(&self, ino: Ino, last: &mut usize) -> Option<&Dir> {
         if self.dirs.get(*last).is_none_or(|dir| dir.ino != ino) {
             *last = self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()?;
         }
@@ -223,18 +223,18 @@ impl Census {
     }
 
     /// Returns all directories, ascending.
-    pub fn dirs(&self) -> &[Dir] {
+    pub(super) fn dirs(&self) -> &[Dir] {
         &self.dirs
     }
 
     /// Returns all inodes in use, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = Seen> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Seen> {
         (0..self.roots.len()).flat_map(|root| self.in_blocks(root, 0..usize::MAX))
     }
 
     /// Partitions all blocks into ascending pieces of at most `blocks` blocks, as arguments of
     /// [`Census::in_blocks`].
-    pub fn pieces(&self, blocks: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    pub(super) fn pieces(&self, blocks: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
         self.roots.iter().enumerate().flat_map(move |(at, root)| {
             let starts = (0..root.blocks.len()).step_by(blocks);
             starts.map(move |first| (at, first..first + blocks))
@@ -242,7 +242,11 @@ impl Census {
     }
 
     /// Returns the inodes in use of a range of a subvolume's blocks.
-    pub fn in_blocks(&self, root: usize, blocks: Range<usize>) -> impl Iterator<Item = Seen> {
+    pub(super) fn in_blocks(
+        &self,
+        root: usize,
+        blocks: Range<usize>,
+    ) -> impl Iterator<Item = Seen> {
         let root = &self.roots[root];
         let ends = blocks.start..blocks.end.min(root.blocks.len());
         ends.flat_map(move |block| {
@@ -261,7 +265,7 @@ pub(super) struct Bytes(HashMap<Ino, i128>);
 impl Bytes {
     /// Adds the bytes of an inode according to its core (positive), or of its extents that were
     /// found (negative).
-    pub fn add(&mut self, ino: Ino, bytes: i128) {
+    pub(super) fn add(&mut self, ino: Ino, bytes: i128) {
         if bytes == 0 {
             return;
         }
@@ -274,7 +278,7 @@ impl Bytes {
 
     /// Returns the inodes whose bytes do not add up, ascending, each with the number of missing
     /// bytes.
-    pub fn wrong(&self) -> Vec<(Ino, i128)> {
+    pub(super) fn wrong(&self) -> Vec<(Ino, i128)> {
         let mut wrong: Vec<_> = self.0.iter().map(|(ino, left)| (*ino, *left)).collect();
         wrong.sort_unstable();
         wrong

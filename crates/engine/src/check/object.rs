@@ -32,14 +32,14 @@ pub(super) struct Object {
 
 impl Object {
     /// Returns its range on the device, header included.
-    pub fn span(&self) -> Range<u64> {
+    pub(super) fn span(&self) -> Range<u64> {
         let start = self.ptr.addr.0.saturating_sub(HEADER as u64);
         start..start.saturating_add(HEADER as u64 + u64::from(self.ptr.len))
     }
-    pub fn rules(&self) -> Rules {
+    pub(super) fn rules(&self) -> Rules {
         if self.data.is_some() { DATA } else { VALUE }
     }
-    pub fn is_mine(&self, h: DataHeader) -> bool {
+    pub(super) fn is_mine(&self, h: DataHeader) -> bool {
         // Subvolumes never share objects: the owner in the header must be in the same one.
         let is_data = h.offset & KEY_HIGH == 0;
         // Data may have grown since its header was written.

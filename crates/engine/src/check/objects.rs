@@ -25,12 +25,12 @@ const GAP: u64 = 16 << 10;
 
 impl Worker<'_> {
     /// Adds the object of an extent.
-    pub fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+    pub(super) fn object(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
         self.gather(data_of(ino, extent))
     }
 
     /// Adds the object of an attribute's value.
-    pub fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
+    pub(super) fn value(&mut self, ino: Ino, extent: &Extent) -> Result<()> {
         self.add_data(extent);
         self.born(&extent.ptr);
         self.gather(Object { len: extent.len, ..value_of(ino, extent.ptr) })
@@ -47,7 +47,7 @@ impl Worker<'_> {
     }
 
     /// Reads and verifies the collected objects.
-    pub fn read_objects(&mut self) -> Result<()> {
+    pub(super) fn read_objects(&mut self) -> Result<()> {
         let objects = &mut self.objects;
         if objects.list.is_empty() {
             return Ok(());

@@ -8,18 +8,18 @@ use shoal_format::attr::Link;
 pub(super) struct Seed(Option<u64>);
 
 impl Seed {
-    pub fn new() -> Seed {
+    pub(super) fn new() -> Seed {
         let mut seed = [0; 8];
         let random = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
         Seed(random.is_ok().then(|| u64::from_le_bytes(seed)))
     }
 
     /// Returns whether the seed is unpredictable. If it is not, sums are compared nevertheless.
-    pub fn is_random(self) -> bool {
+    pub(super) fn is_random(self) -> bool {
         self.0.is_some()
     }
 
-    pub fn hash(self, buffer: &mut Vec<u8>, link: Link, name: &[u8], child: Ino) -> u128 {
+    pub(super) fn hash(self, buffer: &mut Vec<u8>, link: Link, name: &[u8], child: Ino) -> u128 {
         buffer.clear();
         buffer.extend_from_slice(&link.dir.0.to_le_bytes());
         buffer.extend_from_slice(&link.generation.to_le_bytes());
@@ -35,16 +35,16 @@ pub(super) struct Set(u64, u128);
 
 impl Set {
     /// The set of one member.
-    pub fn one(hash: u128) -> Set {
+    pub(super) fn one(hash: u128) -> Set {
         Set(1, hash)
     }
 
-    pub fn add(&mut self, other: Set) {
+    pub(super) fn add(&mut self, other: Set) {
         *self = Set(self.0 + other.0, self.1.wrapping_add(other.1));
     }
 
     /// Number of members.
-    pub fn count(self) -> u64 {
+    pub(super) fn count(self) -> u64 {
         self.0
     }
 }

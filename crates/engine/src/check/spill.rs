@@ -26,7 +26,7 @@ pub(super) struct Spill {
 }
 
 impl Spill {
-    pub fn push(&mut self, addr: u64, len: u32) -> Result<()> {
+    pub(super) fn push(&mut self, addr: u64, len: u32) -> Result<()> {
         self.here.push((addr, len));
         if self.here.len() >= RUN { self.write_run() } else { Ok(()) }
     }
@@ -49,7 +49,7 @@ impl Spill {
     }
 
     /// Calls `each` with all extents, ascending.
-    pub fn in_order(&mut self, each: &mut dyn FnMut(u64, u32)) -> Result<()> {
+    pub(super) fn in_order(&mut self, each: &mut dyn FnMut(u64, u32)) -> Result<()> {
         let Some(file) = self.file.take() else {
             self.here.sort_unstable();
             self.here.iter().for_each(|(addr, len)| each(*addr, *len));

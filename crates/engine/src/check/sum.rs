@@ -53,7 +53,7 @@ pub(super) struct Sum<'v> {
 }
 
 impl<'v> Sum<'v> {
-    pub fn new(volume: Inspection<'v>, is_random: bool, progress: Progress<'v>) -> Sum<'v> {
+    pub(super) fn new(volume: Inspection<'v>, is_random: bool, progress: Progress<'v>) -> Sum<'v> {
         let space = volume.0.store.space();
         let data = space.counts().live_bytes().saturating_sub(space.counts().meta_bytes());
         let inodes = volume.0.store.roots().inodes().saturating_mul(WORK_INODE + WORK_ENTRY);
@@ -81,14 +81,14 @@ impl<'v> Sum<'v> {
         }
     }
 
-    pub fn problem(&mut self, rule: &'static str, message: String) {
+    pub(super) fn problem(&mut self, rule: &'static str, message: String) {
         if self.report.problems.len() < PROBLEMS_MAX {
             self.report.problems.push(Problem { rule, message });
         }
     }
 
     /// Merges the results of the next piece.
-    pub fn add(&mut self, found: Found) -> Result<()> {
+    pub(super) fn add(&mut self, found: Found) -> Result<()> {
         if let Some((root, first, last)) = found.chain {
             self.chain_root(root);
             self.chain(first);
@@ -146,7 +146,7 @@ impl<'v> Sum<'v> {
     }
 
     /// Ends the chain of the previous subvolume, if `root` is another one.
-    pub fn chain_root(&mut self, root: RootId) {
+    pub(super) fn chain_root(&mut self, root: RootId) {
         if self.chained.0 != root {
             self.chain(Key::MIN);
             self.chained = (root, None);
@@ -154,7 +154,7 @@ impl<'v> Sum<'v> {
     }
 
     /// Ends the chain of the last subvolume.
-    pub fn end_chain(&mut self) {
+    pub(super) fn end_chain(&mut self) {
         self.chain(Key::MIN);
         self.chained.1 = None;
     }
@@ -186,7 +186,7 @@ impl<'v> Sum<'v> {
     }
 
     /// Checks the totals of the last file in the extent trees.
-    pub fn end_owner(&mut self) {
+    pub(super) fn end_owner(&mut self) {
         let Some(owner) = self.owner.take() else { return };
         let Owner { ino, records, .. } = owner;
         if owner.is_wrong {
@@ -206,7 +206,7 @@ impl<'v> Sum<'v> {
     }
 
     /// Returns whether an inode is in a block that cannot be read.
-    pub fn is_unreadable(lost: &[(RootId, u64, u64)], ino: Ino) -> bool {
+    pub(super) fn is_unreadable(lost: &[(RootId, u64, u64)], ino: Ino) -> bool {
         let number = ino.index() / INODES_PER_BLOCK as u64;
         let in_block = |(root, from, to): &(RootId, u64, u64)| {
             *root == ino.root() && (*from..*to).contains(&number)

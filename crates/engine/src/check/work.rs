@@ -105,30 +105,30 @@ pub(super) struct Worker<'v> {
 }
 
 impl<'v> Worker<'v> {
-    pub fn new(volume: Inspection<'v>, seed: Seed) -> Worker<'v> {
+    pub(super) fn new(volume: Inspection<'v>, seed: Seed) -> Worker<'v> {
         let (found, objects) = (Found::default(), Objects::default());
         let has_quotas = !volume.0.quotas.table.lock().rows.is_empty();
         Worker { volume, seed, found, objects, buffer: Vec::new(), has_quotas }
     }
 
-    pub fn finish(mut self) -> Result<Found> {
+    pub(super) fn finish(mut self) -> Result<Found> {
         self.read_objects()?;
         Ok(self.found)
     }
 
     /// Counts the leaves of a part.
-    pub fn begin(&mut self, tree: TreeId, part: &Part) {
+    pub(super) fn begin(&mut self, tree: TreeId, part: &Part) {
         self.found.report.leaves[tree as usize] += part.leaves as u64;
     }
 
-    pub fn problem(&mut self, rule: &'static str, message: String) {
+    pub(super) fn problem(&mut self, rule: &'static str, message: String) {
         if self.found.report.problems.len() < PROBLEMS_MAX {
             self.found.report.problems.push(Problem { rule, message });
         }
     }
 
     /// Reports nodes of a tree that cannot be read.
-    pub fn lost_nodes(&mut self, root: &Root, tree: TreeId, nodes: Vec<(Error, Key, Key)>) {
+    pub(super) fn lost_nodes(&mut self, root: &Root, tree: TreeId, nodes: Vec<(Error, Key, Key)>) {
         for (error, low, high) in nodes {
             let volume = self.volume;
             let whose = volume.whose(root.id, tree, low, high);
@@ -140,7 +140,7 @@ impl<'v> Worker<'v> {
 
     /// Turns damage of an inode's data or attributes into a problem. Returns other errors: a
     /// missing device ends the check.
-    pub fn damage_of<T>(
+    pub(super) fn damage_of<T>(
         &mut self,
         ino: Ino,
         rule: &'static str,
@@ -157,12 +157,12 @@ impl<'v> Worker<'v> {
     }
 
     /// Returns the inode's number and paths, for messages.
-    pub fn who(&self, ino: Ino) -> String {
+    pub(super) fn who(&self, ino: Ino) -> String {
         format!("inode {ino}{}", self.volume.path_hint(ino))
     }
 
     /// Adds an extent of data to the sums.
-    pub fn add_data(&mut self, extent: &Extent) {
+    pub(super) fn add_data(&mut self, extent: &Extent) {
         let (addr, share) = (extent.data_addr(), extent.share());
         self.add_live(addr, u64::from(extent.stored_len()), 0);
         // A part of a compressed object may have no stored byte of its own.
@@ -172,13 +172,13 @@ impl<'v> Worker<'v> {
     }
 
     /// Adds a metadata object to the sums.
-    pub fn add_meta(&mut self, ptr: Ptr) {
+    pub(super) fn add_meta(&mut self, ptr: Ptr) {
         self.add_live(ptr.addr, 0, u64::from(ptr.len));
         self.born(&ptr);
     }
 
     /// Checks that an object's birth is not in the future, because incremental readers rely on it.
-    pub fn born(&mut self, ptr: &Ptr) {
+    pub(super) fn born(&mut self, ptr: &Ptr) {
         if let Some(problem) = future(ptr, self.volume.0.store.epoch()) {
             self.problem("birth", problem);
         }
@@ -232,7 +232,12 @@ pub(super) struct Parts<'v, R> {
 
 impl<'v, R: Iterator<Item = &'v Root>> Parts<'v, R> {
     /// Returns parts of at most `leaves` leaves each.
-    pub fn new(volume: Inspection<'v>, roots: R, tree: TreeId, leaves: usize) -> Parts<'v, R> {
+    pub(super) fn new(
+        volume: Inspection<'v>,
+        roots: R,
+        tree: TreeId,
+        leaves: usize,
+    ) -> Parts<'v, R> {
         let (device, ahead_max) =
             (volume.0.store.device(), AHEAD * volume.0.options.threads.max(1));
         Parts { roots, tree, leaves, device, next: None, ahead: VecDeque::new(), ahead_max }

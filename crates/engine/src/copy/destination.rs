@@ -76,7 +76,7 @@ fn has_magic(device: &dyn Device) -> Result<bool> {
 
 impl Destination {
     /// Finds out what is at a destination, and opens it for what has to be copied.
-    pub fn find(
+    pub(super) fn find(
         place: &dyn Place,
         source: &Source,
         force: bool,

@@ -22,7 +22,7 @@ const REMEMBERED: usize = 64;
 
 /// A state of a volume, which was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp {
+pub(super) struct Stamp {
     /// No other stamp has it.
     pub number: [u8; 16],
     /// Epoch of the newest checkpoint of that state.
@@ -49,13 +49,13 @@ fn decode(raw: &[u8]) -> Option<Vec<Stamp>> {
 }
 
 /// Returns the stamps of a volume, the newest last.
-pub fn read(volume: &Volume) -> Result<Vec<Stamp>> {
+pub(super) fn read(volume: &Volume) -> Result<Vec<Stamp>> {
     let raw = volume.attributes().hidden(Ino::ROOT, NAME)?;
     Ok(raw.and_then(|raw| decode(&raw)).unwrap_or_default())
 }
 
 /// Stores a stamp of the epoch that ends with the next checkpoint.
-pub fn write(volume: &Volume) -> Result<()> {
+pub(super) fn write(volume: &Volume) -> Result<()> {
     let mut stamps = read(volume)?;
     let number = random()?;
     for _ in 0..TRIES {

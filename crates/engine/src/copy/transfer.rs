@@ -60,7 +60,7 @@ pub(super) struct Transfer<'a> {
 impl Transfer<'_> {
     /// Copies units, in their order but for those that are copied at once. `durable` is called from
     /// time to time with the number of a segment: all whole segments before it are copied.
-    pub fn run(
+    pub(super) fn run(
         &self,
         units: &[Unit],
         durable: &mut dyn FnMut(u32) -> Result<()>,

@@ -40,7 +40,7 @@ impl Blocks {
     }
 
     /// Returns the blocks of each segment, in the order of their numbers.
-    pub fn by_segment(self) -> impl Iterator<Item = (u32, Box<[u64]>)> {
+    pub(super) fn by_segment(self) -> impl Iterator<Item = (u32, Box<[u64]>)> {
         self.segments.into_iter()
     }
 }

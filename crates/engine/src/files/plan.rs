@@ -95,7 +95,7 @@ pub(super) struct Written<'s> {
 
 impl WritePlan<'_> {
     /// Total bytes of its objects.
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         let len = |part: &Part| match part {
             Part::Old(extent) => u64::from(extent.len),
             Part::New(range) => range.len() as u64,

@@ -30,7 +30,7 @@ pub(crate) struct New<'a> {
 
 impl New<'static> {
     /// Returns an inode without contents.
-    pub fn empty(mode: u32) -> New<'static> {
+    pub(crate) fn empty(mode: u32) -> New<'static> {
         New { mode, rdev: 0, contents: b"", extents: &[] }
     }
 }
@@ -38,11 +38,11 @@ impl New<'static> {
 impl New<'_> {
     /// Its type, as in an entry.
     #[inline]
-    pub fn kind(&self) -> u8 {
+    pub(crate) fn kind(&self) -> u8 {
         ((self.mode >> 12) & 15) as u8
     }
     #[inline]
-    pub fn is_dir(&self) -> bool {
+    pub(crate) fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory as u8
     }
 }
@@ -67,12 +67,12 @@ pub(crate) struct Birth {
 
 impl Birth {
     /// Returns a birth with these inherited attributes, which are not in its fork yet.
-    pub fn inheriting(heir: &Inherited) -> Birth {
+    pub(crate) fn inheriting(heir: &Inherited) -> Birth {
         Birth { mode: heir.mode, inherits: heir.applies, flags: heir.flags(), ..Birth::default() }
     }
     /// Returns whether the inode has its first parent pointer and nothing else.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.sole && self.form == Form::Empty
     }
     /// Moves the attributes out of the inode, to be added one by one later.

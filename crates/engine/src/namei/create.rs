@@ -335,22 +335,22 @@ impl Making<'_> {
 pub(crate) struct Unused<'t>(&'t InodeTable, Option<InodeRef>);
 
 impl<'t> Unused<'t> {
-    pub fn new(table: &'t InodeTable, inode: Option<InodeRef>) -> Unused<'t> {
+    pub(crate) fn new(table: &'t InodeTable, inode: Option<InodeRef>) -> Unused<'t> {
         Unused(table, inode)
     }
     #[inline]
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.1.is_none()
     }
     #[inline]
-    pub fn ino(&self) -> Result<Ino> {
+    pub(crate) fn ino(&self) -> Result<Ino> {
         self.1.as_ref().map(|inode| inode.ino).ok_or(Error::Code(Code::Stale))
     }
-    pub fn place(&self) -> Result<InodeRef> {
+    pub(crate) fn place(&self) -> Result<InodeRef> {
         self.1.clone().ok_or(Error::Code(Code::Stale))
     }
     #[inline]
-    pub fn take(mut self) -> Result<InodeRef> {
+    pub(crate) fn take(mut self) -> Result<InodeRef> {
         self.1.take().ok_or(Error::Code(Code::Stale))
     }
 }

@@ -35,7 +35,7 @@ impl Names<'_> {
     /// # Errors
     /// `EBUSY` for `.` and `..`, `EINVAL` for contradictory flags, `EXDEV` for directories of
     /// different subvolumes.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if [self.from, self.to].iter().any(|name| *name == b"." || *name == b"..") {
             return Err(Error::Code(Code::Busy));
         }
@@ -47,7 +47,7 @@ impl Names<'_> {
         }
         Ok(())
     }
-    pub fn is_across(&self) -> bool {
+    pub(crate) fn is_across(&self) -> bool {
         self.from_dir != self.to_dir
     }
 }
@@ -59,7 +59,7 @@ pub(crate) struct Dirs<'d, 'a> {
 }
 
 impl Dirs<'_, '_> {
-    pub fn to_inode(&self) -> &Inode {
+    pub(crate) fn to_inode(&self) -> &Inode {
         self.to.as_deref().unwrap_or(self.from).inode()
     }
 }
@@ -299,7 +299,7 @@ impl Namespace<'_> {
 
 impl Resolved {
     /// Returns whether both are names of one file: then POSIX requires that nothing is done.
-    pub fn is_one_file(&self) -> bool {
+    pub(crate) fn is_one_file(&self) -> bool {
         self.target.is_some_and(|target| target.child == self.source.child)
     }
 }

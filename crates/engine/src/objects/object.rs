@@ -36,7 +36,7 @@ pub(crate) struct Stored<'s> {
 
 impl<'s> Stored<'s> {
     /// Splits it into the tail of its file, if it can grow, and the hold on its segment.
-    pub fn into_tail(self, ino: Ino, interleaved: bool) -> (Option<Box<Tail>>, Hold<'s>) {
+    pub(crate) fn into_tail(self, ino: Ino, interleaved: bool) -> (Option<Box<Tail>>, Hold<'s>) {
         let Stored { extent, hold, sum, room, flushes } = self;
         let (life, flushed) = (hold.life(), false);
         let tail = |sum| Tail { ino, extent, sum, room, life, flushes, flushed, interleaved };

@@ -35,14 +35,14 @@ pub(crate) struct Acl {
 
 impl Acl {
     /// The list that says the same as a mode.
-    pub fn of_mode(mode: u32) -> Acl {
+    pub(crate) fn of_mode(mode: u32) -> Acl {
         let entry = |tag, shift: u32| Entry { tag, perm: mode >> shift & 7, id: NO_ID };
         Acl { entries: vec![entry(USER_OBJ, 6), entry(GROUP_OBJ, 3), entry(OTHER, 0)] }
     }
 
     /// Decodes a list; `None` for an empty one, which requests the removal. `EINVAL` for an invalid
     /// list, `EOPNOTSUPP` for another version.
-    pub fn parse(raw: &[u8]) -> Result<Option<Acl>> {
+    pub(crate) fn parse(raw: &[u8]) -> Result<Option<Acl>> {
         let invalid = Error::Code(Code::Invalid);
         if raw.is_empty() {
             return Ok(None);
@@ -84,7 +84,7 @@ impl Acl {
     }
 
     /// Encodes the list in the stored form.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(4 + self.entries.len() * 8);
         out.put_u32(VERSION);
         for e in &self.entries {
@@ -100,18 +100,18 @@ impl Acl {
     }
 
     /// Returns the equivalent nine permission bits. The mask stands for the group class.
-    pub fn mode(&self) -> u32 {
+    pub(crate) fn mode(&self) -> u32 {
         let group = self.perm(MASK).or(self.perm(GROUP_OBJ)).unwrap_or(0);
         self.perm(USER_OBJ).unwrap_or(0) << 6 | group << 3 | self.perm(OTHER).unwrap_or(0)
     }
 
     /// Returns whether the list is equivalent to a mode.
-    pub fn is_a_mode(&self) -> bool {
+    pub(crate) fn is_a_mode(&self) -> bool {
         self.entries.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER))
     }
 
     /// Changes the list to a new mode.
-    pub fn set_mode(&mut self, mode: u32) {
+    pub(crate) fn set_mode(&mut self, mode: u32) {
         let group = if self.perm(MASK).is_some() { MASK } else { GROUP_OBJ };
         for e in &mut self.entries {
             match e.tag {
@@ -125,7 +125,7 @@ impl Acl {
 
     /// Converts a default list to the access list of a new inode with `mode`: both must permit an
     /// access. Returns the mode, with its other bits unchanged.
-    pub fn inherit(&mut self, mode: u32) -> u32 {
+    pub(crate) fn inherit(&mut self, mode: u32) -> u32 {
         let allowed = self.mode() & mode;
         self.set_mode(allowed);
         mode & !0o777 | allowed
@@ -133,7 +133,7 @@ impl Acl {
 
     /// Returns whether `who`, not the owner, has the permissions `want` (read 4, write 2, execute
     /// 1).
-    pub fn permits(&self, who: &Caller, core: &Core, want: u32) -> bool {
+    pub(crate) fn permits(&self, who: &Caller, core: &Core, want: u32) -> bool {
         let mask = self.perm(MASK).unwrap_or(7);
         let has = |perm: u32| perm & want == want;
         let user = |e: &&Entry| e.tag == USER && e.id == who.uid;

@@ -176,7 +176,7 @@ pub(crate) struct Inherited {
 
 impl Inherited {
     /// Returns the attributes of a new inode with `mode` in a directory with this default list.
-    pub fn of(default: Option<&Acl>, mode: u32) -> Inherited {
+    pub(crate) fn of(default: Option<&Acl>, mode: u32) -> Inherited {
         let kind = FileKind::from_mode(mode);
         let (Some(default), false) = (default, kind == Some(FileKind::Symlink)) else {
             return Inherited { mode, ..Inherited::default() };
@@ -192,14 +192,14 @@ impl Inherited {
     }
 
     /// Returns the flags of its core.
-    pub fn flags(&self) -> u32 {
+    pub(crate) fn flags(&self) -> u32 {
         let access = if self.access.is_some() { FLAG_ACL } else { 0 };
         let default = if self.default.is_some() { FLAG_DEFAULT_ACL } else { 0 };
         access | default
     }
 
     /// Returns its lists: names in the namespace `system`, and values.
-    pub fn attrs(&self) -> impl Iterator<Item = (&'static [u8], Vec<u8>)> {
+    pub(crate) fn attrs(&self) -> impl Iterator<Item = (&'static [u8], Vec<u8>)> {
         let lists = [(ACCESS, &self.access), (DEFAULT, &self.default)];
         lists.into_iter().filter_map(|(name, list)| Some((name, list.as_ref()?.to_bytes())))
     }

@@ -134,7 +134,7 @@ pub(super) struct LostRange {
 
 impl LostRange {
     /// Returns whether entries of an inode may be in the range.
-    pub fn may_hold(&self, ino: Ino) -> bool {
+    pub(super) fn may_hold(&self, ino: Ino) -> bool {
         self.root == ino.root() && self.low < Key::behind(ino) && Key::of(ino, 0) < self.high
     }
 }

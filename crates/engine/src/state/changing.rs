@@ -23,25 +23,25 @@ pub(crate) struct ChangeCall<'c>(&'c Changing);
 
 impl Changing {
     /// Counts a call; `None` if there are too many.
-    pub fn begin(&self) -> Option<ChangeCall<'_>> {
+    pub(crate) fn begin(&self) -> Option<ChangeCall<'_>> {
         let call = ChangeCall(self);
         (self.calls.fetch_add(1, Ordering::Relaxed) < CALLS_MAX).then_some(call)
     }
 
     /// Notes how many units are waiting. Must be called when their number has changed.
-    pub fn note(&self, waiting: usize) {
+    pub(crate) fn note(&self, waiting: usize) {
         self.count.store(waiting as u64, Ordering::Release);
     }
 
     /// Adds a unit that is continued in the background.
-    pub fn push(&self, ino: Ino, slot: OrphanSlot) {
+    pub(crate) fn push(&self, ino: Ino, slot: OrphanSlot) {
         let mut waiting = self.waiting.lock();
         waiting.push((ino, slot));
         self.note(waiting.len());
     }
 
     /// Returns the number of units that are waiting or being continued.
-    pub fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 }

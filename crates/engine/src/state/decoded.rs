@@ -19,12 +19,12 @@ impl Decoded {
     fn place(&self, ptr: &Ptr) -> &Place {
         &self.0[(spread(ptr.addr.0) >> 40) as usize % KEPT]
     }
-    pub fn get(&self, ptr: &Ptr) -> Option<Arc<[u8]>> {
+    pub(crate) fn get(&self, ptr: &Ptr) -> Option<Arc<[u8]>> {
         let kept = self.place(ptr).lock();
         // Another object at the same address has another birth.
         kept.as_ref().filter(|(of, _)| of == ptr).map(|(_, bytes)| bytes.clone())
     }
-    pub fn put(&self, ptr: Ptr, bytes: Arc<[u8]>) {
+    pub(crate) fn put(&self, ptr: Ptr, bytes: Arc<[u8]>) {
         *self.place(&ptr).lock() = Some((ptr, bytes));
     }
 }

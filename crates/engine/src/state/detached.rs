@@ -15,7 +15,7 @@ pub(crate) struct Detached {
 impl Detached {
     /// Sets the limit by the memory: an inode may keep a block of 32, about 8 KiB. None may be
     /// there if references `outlive` the process.
-    pub fn new(cache_bytes: u64, outlive: bool) -> Detached {
+    pub(crate) fn new(cache_bytes: u64, outlive: bool) -> Detached {
         Detached {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             inodes_max: match outlive {
@@ -25,7 +25,7 @@ impl Detached {
         }
     }
     /// Counts one more, unless the limit is reached.
-    pub fn add(&self) -> Option<u8> {
+    pub(crate) fn add(&self) -> Option<u8> {
         let here = shard();
         let room = self.shards[here].load(Ordering::Relaxed) < self.inodes_max;
         room.then(|| {
@@ -33,11 +33,11 @@ impl Detached {
             here as u8
         })
     }
-    pub fn sub(&self, shard: u8) {
+    pub(crate) fn sub(&self, shard: u8) {
         self.shards[shard as usize].fetch_sub(1, Ordering::Relaxed);
     }
     /// Returns the sum of all shards.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.shards.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
     }
 }

@@ -104,7 +104,7 @@ impl Default for Holds {
 }
 
 impl Holds {
-    pub fn new(life: HoldLife) -> Holds {
+    pub(crate) fn new(life: HoldLife) -> Holds {
         Holds {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             inherited: AtomicBool::new(life == HoldLife::Inherited),
@@ -116,21 +116,21 @@ impl Holds {
 /// References of an earlier process.
 impl Holds {
     #[inline]
-    pub fn may_be_inherited(&self) -> bool {
+    pub(crate) fn may_be_inherited(&self) -> bool {
         self.inherited.load(Ordering::Relaxed)
     }
     /// Takes references of an earlier process for ended.
-    pub fn end_inherited(&self) {
+    pub(crate) fn end_inherited(&self) {
         self.inherited.store(false, Ordering::Relaxed);
     }
     /// Keeps an unlinked inode that may be in use. The inode must be locked, or the volume be new.
-    pub fn inherit(&self, ino: Ino, orphan: Orphan) {
+    pub(crate) fn inherit(&self, ino: Ino, orphan: Orphan) {
         self.shard(ino).lock().entry(ino).or_default().orphan = Some(orphan);
         self.ask(ino);
     }
     /// Sets who is told of unlinked inodes that may be in use, and tells of those that are there
     /// already.
-    pub fn unconfirmed(&self, outside: Arc<dyn Outside>) {
+    pub(crate) fn unconfirmed(&self, outside: Arc<dyn Outside>) {
         let mut state = self.unconfirmed.lock();
         let waiting = std::mem::take(&mut state.waiting);
         state.outside = Some(outside.clone());
@@ -149,7 +149,7 @@ impl Holds {
     }
     /// Finds out whether an inode that is about to lose a name is in use: if it is not, it can be
     /// freed at once, and need not wait in a queue. No lock may be held.
-    pub fn find_out(&self, ino: Ino) {
+    pub(crate) fn find_out(&self, ino: Ino) {
         if !self.may_be_inherited() || self.is_held(ino) {
             return;
         }
@@ -172,7 +172,7 @@ impl Holds {
     }
     /// Records that no earlier process has left references to an unlinked inode. If it has none at
     /// all, returns the action to take.
-    pub fn unknown(&self, inodes: &impl Inodes, ino: Ino) -> Option<Orphan> {
+    pub(crate) fn unknown(&self, inodes: &impl Inodes, ino: Ino) -> Option<Orphan> {
         let last = |_| {
             let mut shard = self.shard(ino).lock();
             match shard.get(&ino) {
@@ -187,7 +187,7 @@ impl Holds {
         inodes.locked(ino, last).ok().flatten()
     }
     /// Records that an inode is free. It must be locked.
-    pub fn freed(&self, ino: Ino) {
+    pub(crate) fn freed(&self, ino: Ino) {
         if self.may_be_inherited() {
             self.is_uncertain(ino);
         }
@@ -199,17 +199,17 @@ impl Holds {
     fn shard(&self, ino: Ino) -> &Shard {
         &self.shards[(spread(ino.0) >> 40) as usize % SHARDS]
     }
-    pub fn add(&self, ino: Ino, n: u64) {
+    pub(crate) fn add(&self, ino: Ino, n: u64) {
         self.shard(ino).lock().entry(ino).or_default().count += n;
     }
     /// Sets the action for an inode that loses its last name, or changes it. The inode must be
     /// locked. Returns `false` if the inode has no references.
-    pub fn orphaned(&self, ino: Ino, orphan: Orphan) -> bool {
+    pub(crate) fn orphaned(&self, ino: Ino, orphan: Orphan) -> bool {
         let mut shard = self.shard(ino).lock();
         shard.get_mut(&ino).map(|hold| hold.orphan = Some(orphan)).is_some()
     }
     /// As [`Holds::orphaned`], for one that [`Holds::may_be_held`].
-    pub fn keep(&self, ino: Ino, orphan: Orphan) -> bool {
+    pub(crate) fn keep(&self, ino: Ino, orphan: Orphan) -> bool {
         let is_held = self.orphaned(ino, orphan);
         if is_held || !self.may_be_held(ino) {
             return is_held;
@@ -218,11 +218,11 @@ impl Holds {
         true
     }
     /// Removes and returns the action of an inode that has a name again. The inode must be locked.
-    pub fn adopted(&self, ino: Ino) -> Option<Orphan> {
+    pub(crate) fn adopted(&self, ino: Ino) -> Option<Orphan> {
         self.shard(ino).lock().get_mut(&ino).and_then(|hold| hold.orphan.take())
     }
     /// Returns the orphan slot of an unlinked inode. The inode must be locked.
-    pub fn slot_of(&self, ino: Ino) -> Option<OrphanSlot> {
+    pub(crate) fn slot_of(&self, ino: Ino) -> Option<OrphanSlot> {
         match self.orphan_of(ino)? {
             Orphan::Slot(slot) => Some(slot),
             Orphan::Detached(_) => None,
@@ -230,11 +230,11 @@ impl Holds {
     }
     /// Returns the action to take when an unlinked inode is closed for the last time. The inode
     /// must be locked.
-    pub fn orphan_of(&self, ino: Ino) -> Option<Orphan> {
+    pub(crate) fn orphan_of(&self, ino: Ino) -> Option<Orphan> {
         self.shard(ino).lock().get(&ino)?.orphan
     }
     /// Lists the unlinked inodes with references.
-    pub fn orphans(&self) -> Vec<(Ino, Orphan)> {
+    pub(crate) fn orphans(&self) -> Vec<(Ino, Orphan)> {
         let mut orphans = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -244,17 +244,17 @@ impl Holds {
         orphans
     }
     /// Returns whether the inode has references that were counted, or is kept because it may have.
-    pub fn is_held(&self, ino: Ino) -> bool {
+    pub(crate) fn is_held(&self, ino: Ino) -> bool {
         self.shard(ino).lock().contains_key(&ino)
     }
     /// Returns whether the inode may have references.
-    pub fn may_be_held(&self, ino: Ino) -> bool {
+    pub(crate) fn may_be_held(&self, ino: Ino) -> bool {
         let inherited =
             || self.may_be_inherited() && !self.unconfirmed.lock().unknown.contains(&ino);
         self.is_held(ino) || inherited()
     }
     /// Returns the subvolumes of all inodes with references.
-    pub fn roots(&self) -> HashSet<RootId> {
+    pub(crate) fn roots(&self) -> HashSet<RootId> {
         let mut roots = HashSet::new();
         for shard in &self.shards {
             roots.extend(shard.lock().keys().map(|ino| ino.root()));
@@ -303,7 +303,7 @@ pub(crate) trait Inodes {
 
 impl Holds {
     /// Adds `n` references; `ESTALE` if the inode is free.
-    pub fn hold(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Result<()> {
+    pub(crate) fn hold(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Result<()> {
         // Under the inode's lock: an unlink either sees the reference or has already freed the
         // inode.
         inodes.locked(ino, |in_use| {
@@ -317,7 +317,7 @@ impl Holds {
 
     /// Drops `n` references. If they were the last of an unlinked inode, returns the action to
     /// take.
-    pub fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Option<Orphan> {
+    pub(crate) fn release(&self, inodes: &impl Inodes, ino: Ino, n: u64) -> Option<Orphan> {
         if self.may_be_inherited() && !self.is_held(ino) {
             self.is_uncertain(ino);
             // All were of an earlier process, and the inode has a name: it need not be read. If it

@@ -101,7 +101,7 @@ pub(crate) trait Upkeep: Send + Sync {
 }
 
 /// The shared state of an open volume.
-pub struct State {
+pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) holds: Holds,
     /// Number of unlinked but open inodes that exist only in memory.
@@ -152,14 +152,14 @@ pub(crate) struct Together {
 impl Together {
     /// Returns the attributes of the `at`-th inode.
     #[inline]
-    pub fn get(&self, at: usize) -> Option<&Attr> {
+    pub(crate) fn get(&self, at: usize) -> Option<&Attr> {
         self.attrs.get(self.places[at] as usize)
     }
 }
 
 impl State {
     /// Returns the state for an opened store.
-    pub fn new(store: Store, options: &OpenOptions, upkeep: &'static dyn Upkeep) -> State {
+    pub(crate) fn new(store: Store, options: &OpenOptions, upkeep: &'static dyn Upkeep) -> State {
         let features = store.checkpoints().superblock().ro_compat;
         let cache_bytes = store.options().cache_bytes;
         State {

@@ -45,17 +45,17 @@ struct Queue {
 
 impl Reaping {
     /// Queues an inode.
-    pub fn push(&self, ino: Ino, slot: OrphanSlot) {
+    pub(crate) fn push(&self, ino: Ino, slot: OrphanSlot) {
         self.queue.lock().waiting.push((ino, slot));
     }
 
     /// Queues several, and leaves the list empty.
-    pub fn append(&self, inodes: &mut Vec<(Ino, OrphanSlot)>) {
+    pub(crate) fn append(&self, inodes: &mut Vec<(Ino, OrphanSlot)>) {
         self.queue.lock().waiting.append(inodes);
     }
 
     /// Takes the newest inode for a step, which [`Reaping::step_ended`] must end.
-    pub fn take(&self) -> Option<(Ino, OrphanSlot)> {
+    pub(crate) fn take(&self) -> Option<(Ino, OrphanSlot)> {
         let mut queue = self.queue.lock();
         let newest = queue.waiting.pop()?;
         queue.busy += 1;
@@ -64,7 +64,7 @@ impl Reaping {
 
     /// Ends a step. `again`: the inode needs another one; it is queued below those that the step
     /// itself has queued.
-    pub fn step_ended(&self, again: Option<(Ino, OrphanSlot)>) {
+    pub(crate) fn step_ended(&self, again: Option<(Ino, OrphanSlot)>) {
         let mut queue = self.queue.lock();
         queue.busy -= 1;
         queue.waiting.extend(again);
@@ -73,13 +73,13 @@ impl Reaping {
     }
 
     /// Returns whether an inode is queued or a step is in progress.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let queue = self.queue.lock();
         !queue.waiting.is_empty() || queue.busy > 0
     }
 
     /// Waits for the end of a step in progress. Returns `false` if there is none.
-    pub fn wait_for_step(&self) -> bool {
+    pub(crate) fn wait_for_step(&self) -> bool {
         let mut queue = self.queue.lock();
         let busy = queue.busy > 0;
         if busy {
@@ -89,18 +89,18 @@ impl Reaping {
     }
 
     /// Tells the background thread that there is work.
-    pub fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.wake.notify_all();
     }
 
     /// As [`Reaping::notify`], and the thread cannot miss it.
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let _queue = self.queue.lock();
         self.wake.notify_all();
     }
 
     /// For the background thread: waits for work, at most this long.
-    pub fn wait_for_work(&self, at_most: Duration) {
+    pub(crate) fn wait_for_work(&self, at_most: Duration) {
         let mut queue = self.queue.lock();
         if queue.waiting.is_empty() {
             self.wake.wait_for(&mut queue, at_most);
@@ -108,7 +108,7 @@ impl Reaping {
     }
 
     /// For the background thread: pauses, unless it must stop or is woken.
-    pub fn rest(&self, long: Duration, stop: &AtomicBool) {
+    pub(crate) fn rest(&self, long: Duration, stop: &AtomicBool) {
         let mut queue = self.queue.lock();
         if !stop.load(Ordering::Acquire) {
             self.wake.wait_for(&mut queue, long);
@@ -116,11 +116,11 @@ impl Reaping {
     }
 
     /// Replaces the callback.
-    pub fn watch(&self, watcher: Watcher) {
+    pub(crate) fn watch(&self, watcher: Watcher) {
         *self.watcher.lock() = Some(watcher);
     }
 
-    pub fn watcher(&self) -> Option<Watcher> {
+    pub(crate) fn watcher(&self) -> Option<Watcher> {
         self.watcher.lock().clone()
     }
 }

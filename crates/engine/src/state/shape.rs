@@ -16,19 +16,19 @@ pub(crate) struct Change<'s>(&'s Shape);
 
 impl Shape {
     /// Begins a directory rename. Must be called before its first change.
-    pub fn change(&self) -> Change<'_> {
+    pub(crate) fn change(&self) -> Change<'_> {
         self.begun.fetch_add(1, Ordering::SeqCst);
         Change(self)
     }
     /// Returns a stamp for [`Shape::is_still`]; `None` if a directory is being renamed.
     #[inline]
-    pub fn quiet(&self) -> Option<u64> {
+    pub(crate) fn quiet(&self) -> Option<u64> {
         let ended = self.ended.load(Ordering::SeqCst);
         (self.begun.load(Ordering::SeqCst) == ended).then_some(ended)
     }
     /// Returns whether no rename has begun since `stamp`.
     #[inline]
-    pub fn is_still(&self, stamp: u64) -> bool {
+    pub(crate) fn is_still(&self, stamp: u64) -> bool {
         fence(Ordering::SeqCst);
         self.begun.load(Ordering::SeqCst) == stamp
     }

@@ -66,14 +66,14 @@ pub(crate) struct Growth<'s> {
 
 impl Growth<'_> {
     /// Begins to write the new bytes. `None` if a flush has covered the object's end.
-    pub fn begin<'s>(&self, space: &'s Space) -> Option<Writing<'s>> {
+    pub(crate) fn begin<'s>(&self, space: &'s Space) -> Option<Writing<'s>> {
         space.sectors().begin_growth(self.tail.end(), self.tail.room_end(), self.tail.flushes)
     }
 }
 
 impl Tail {
     /// End of its bytes on the device.
-    pub fn end(&self) -> Addr {
+    pub(crate) fn end(&self) -> Addr {
         Addr(self.extent.ptr.addr.0 + u64::from(self.extent.ptr.len))
     }
 
@@ -85,7 +85,7 @@ impl Tail {
     /// Returns whether a write at `at` continues this object. `before` are the extents of the
     /// window before `at`; empty at the start of a window. Otherwise the object must be the last of
     /// them, or the file no longer maps it.
-    pub fn continues_at(&self, at: u64, before: &[Extent]) -> bool {
+    pub(crate) fn continues_at(&self, at: u64, before: &[Extent]) -> bool {
         let is_mapped = match before.last() {
             Some(last) => *last == self.extent,
             None => at.is_multiple_of(WINDOW),
@@ -98,7 +98,11 @@ impl Tail {
     ///
     /// # Errors
     /// Returns the tail if the object cannot grow.
-    pub fn grow(mut self: Box<Self>, space: &Space, len: u32) -> Result<Growth<'_>, Box<Tail>> {
+    pub(crate) fn grow(
+        mut self: Box<Self>,
+        space: &Space,
+        len: u32,
+    ) -> Result<Growth<'_>, Box<Tail>> {
         let (ptr, hold) = (self.extent.ptr, space.hold(self.extent.ptr.addr));
         let longer = ptr.len + len;
         if hold.life() != self.life || self.extent.end().is_multiple_of(WINDOW) {
@@ -128,7 +132,7 @@ impl Tail {
 
     /// Payload bytes to allocate for the next object of an interleaved file, whose first `len`
     /// bytes go to offset `at`.
-    pub fn room_of_next(&self, at: u64, len: u32) -> u32 {
+    pub(crate) fn room_of_next(&self, at: u64, len: u32) -> u32 {
         let inside = (at % WINDOW) as u32;
         let rest = WINDOW as u32 - inside;
         inside.max(self.extent.len).min(rest).max(len)
@@ -150,14 +154,14 @@ impl Tails {
     }
 
     /// Removes and returns the tail of a file: a tail is used once.
-    pub fn take(&self, ino: Ino) -> Option<Box<Tail>> {
+    pub(crate) fn take(&self, ino: Ino) -> Option<Box<Tail>> {
         let mut shard = self.shard(ino).lock();
         let at = shard.iter().position(|tail| tail.ino == ino)?;
         shard.remove(at)
     }
 
     /// Adds the tail of a file that has none in the cache. Evicts the oldest of the shard.
-    pub fn put(&self, tail: Box<Tail>) {
+    pub(crate) fn put(&self, tail: Box<Tail>) {
         let mut shard = self.shard(tail.ino).lock();
         shard.push_front(tail);
         shard.truncate(TAILS);

@@ -31,7 +31,7 @@ impl Default for Writers {
 
 impl Writers {
     /// Waits until the file has no other writer.
-    pub fn enter(&self, ino: Ino) -> Writing<'_> {
+    pub(crate) fn enter(&self, ino: Ino) -> Writing<'_> {
         let shard = &self.shards[(spread(ino.0) >> 40) as usize % SHARDS];
         let mut writing = shard.writing.lock();
         while writing.contains(&ino) {

@@ -33,7 +33,7 @@ fn mac(key: &TokenKey) -> Result<Hmac<Sha256>> {
 
 impl Grant {
     /// Makes the token.
-    pub fn seal(&self, key: &TokenKey) -> Result<Token> {
+    pub(super) fn seal(&self, key: &TokenKey) -> Result<Token> {
         let mut bytes = Vec::with_capacity(Token::SIZE);
         bytes.extend([VERSION, self.rights.bits()]);
         bytes.extend(self.volume);
@@ -52,7 +52,7 @@ impl Grant {
     /// # Errors
     /// `EACCES` if the token was not made with this key, has been changed, is of another volume, or
     /// has expired.
-    pub fn open(token: &Token, key: &TokenKey, volume: [u8; 8], now: u64) -> Result<Grant> {
+    pub(super) fn open(token: &Token, key: &TokenKey, volume: [u8; 8], now: u64) -> Result<Grant> {
         let (body, code) = token.0.split_at(BODY);
         let mut mac = mac(key)?;
         mac.update(body);

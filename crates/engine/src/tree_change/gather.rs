@@ -84,13 +84,13 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// For a unit that begins below the directory of the change, at this path.
-    pub fn at(path: Vec<u8>) -> Ahead {
+    pub(super) fn at(path: Vec<u8>) -> Ahead {
         Ahead { path, ..Ahead::default() }
     }
 
     /// Keeps the directories of a unit that waits, but none of their entries. Everything found must
     /// be done, so the levels are those of the state.
-    pub fn keep_levels(&mut self, levels: &[Level]) {
+    pub(super) fn keep_levels(&mut self, levels: &[Level]) {
         self.paths = Vec::new();
         for (listing, level) in self.listings.iter_mut().zip(levels) {
             (listing.level, listing.listed) = (*level, Listed::default());

@@ -206,7 +206,7 @@ impl<'v> TreeChanges<'v> {
 
 impl NewUnit<'_> {
     /// The place of its inode.
-    pub fn place(&self) -> Result<InodeRef> {
+    pub(super) fn place(&self) -> Result<InodeRef> {
         self.number.place()
     }
 }

@@ -36,10 +36,10 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub fn set(attr: Attr<'a>) -> Change<'a> {
+    pub(crate) fn set(attr: Attr<'a>) -> Change<'a> {
         Change { remove: None, set: Some(attr) }
     }
-    pub fn remove(id: Id<'a>) -> Change<'a> {
+    pub(crate) fn remove(id: Id<'a>) -> Change<'a> {
         Change { remove: Some(id), set: None }
     }
 }

@@ -294,7 +294,7 @@ const VOLUMES: usize = 48;
 const TRIED: &str = "SHARED_LINES_TRIED";
 
 /// Traces all calls, prints the moves, and panics if they are not as expected.
-pub fn run() {
+pub(crate) fn run() {
     trace::prepare();
     let wrong = wrong_on_a_volume();
     if wrong.is_empty() {

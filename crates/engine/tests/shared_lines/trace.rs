@@ -40,7 +40,7 @@ const TRAP_FLAG: i64 = 0x100;
 
 /// A traced access.
 #[derive(Clone, Copy)]
-pub struct Access {
+pub(crate) struct Access {
     /// Address / 64.
     pub line: usize,
     pub write: bool,
@@ -101,7 +101,7 @@ thread_local! {
 }
 
 /// The allocator: never reuses memory, so that an address identifies one object.
-pub struct Arena;
+pub(crate) struct Arena;
 
 impl Arena {
     /// Allocates `bytes` from the rest of the arena, in whole pages.
@@ -232,7 +232,7 @@ extern "C" fn on_trap(_signal: c_int, _info: *mut siginfo_t, context: *mut c_voi
 }
 
 /// Installs the handlers and finds the static variables.
-pub fn prepare() {
+pub(crate) fn prepare() {
     for (signal, handler) in [(libc::SIGSEGV, on_fault as *const ()), (libc::SIGTRAP, on_trap as _)]
     {
         // SAFETY: all zero is an empty mask; the handlers are as SA_SIGINFO requires.
@@ -284,7 +284,7 @@ impl Drop for EndOfAll {
 
 /// Runs `f` when it is the turn of thread `me` of `count`, then passes the turn on. A waiting
 /// thread uses no traced memory.
-pub fn in_turn<R>(me: usize, count: usize, f: impl FnOnce() -> R) -> R {
+pub(crate) fn in_turn<R>(me: usize, count: usize, f: impl FnOnce() -> R) -> R {
     while TURN.0.load(Ordering::Acquire) != me {
         std::thread::sleep(Duration::from_micros(20));
     }
@@ -296,7 +296,7 @@ pub fn in_turn<R>(me: usize, count: usize, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` on this thread, which must be the only running one, and returns its accesses.
-pub fn traced<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
+pub(crate) fn traced<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
     let trace = &TRACE.0;
     trace.closed[0].set((ARENA, MEMORY.0.arena.load(Ordering::Relaxed)));
     trace.on.set(true);
@@ -311,7 +311,7 @@ pub fn traced<R>(f: impl FnOnce() -> R) -> (R, Vec<Access>) {
 
 /// A function of a call stack.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// Its name, without generic arguments; of an inlined one only the last part.
     pub name: String,
     /// The source file, as given to the compiler, and the line.
@@ -319,7 +319,7 @@ pub struct Frame {
 }
 
 /// Returns the functions that lead to a write, innermost first.
-pub fn stack(access: &Access) -> Vec<Frame> {
+pub(crate) fn stack(access: &Access) -> Vec<Frame> {
     let stacks = TRACE.0.stacks.borrow();
     let Some(stack) = stacks.get(&(access.code, access.line)) else { return Vec::new() };
     let mut frames: Vec<Frame> = Vec::new();

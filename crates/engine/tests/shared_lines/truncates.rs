@@ -16,7 +16,7 @@ const WARM: u64 = 8;
 
 /// Traces all three, prints the moves, and panics if the table's slots share lines, or the list
 /// shares none.
-pub fn run() {
+pub(crate) fn run() {
     let [needed, table, list] = [
         ("needed", TruncateTracking::AsNeeded),
         ("table", TruncateTracking::Table),

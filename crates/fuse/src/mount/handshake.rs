@@ -14,14 +14,14 @@ use std::os::fd::OwnedFd;
 use zerocopy::IntoBytes;
 
 /// The kernel's offer, not answered yet: callers on the mount wait until it is.
-pub struct Offer {
+pub(super) struct Offer {
     init: InitIn,
     unique: u64,
 }
 
 impl Offer {
     /// Reads INIT.
-    pub fn read(device: &OwnedFd) -> Result<Offer> {
+    pub(super) fn read(device: &OwnedFd) -> Result<Offer> {
         // The kernel wants room for more than it sends.
         let mut buffer = vec![0u8; 3 * HEADROOM];
         let filled = loop {
@@ -38,12 +38,12 @@ impl Offer {
     }
 
     /// Returns whether the kernel offers `capability`.
-    pub fn has(&self, capability: u64) -> bool {
+    pub(super) fn has(&self, capability: u64) -> bool {
         self.init.offered() & capability != 0
     }
 
     /// Answers; the mount is usable from then on.
-    pub fn answer(self, device: &OwnedFd, wish: &Wish) -> Result<Agreed> {
+    pub(super) fn answer(self, device: &OwnedFd, wish: &Wish) -> Result<Agreed> {
         const HEAD: usize = size_of::<OutHeader>();
         let negotiated = negotiate(&self.init, wish);
         let (out, agreed) = negotiated.map_err(|why| Error::refused(Code::Io, why))?;

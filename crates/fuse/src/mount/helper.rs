@@ -20,7 +20,7 @@ const NAMES: &[&str] = &["fusermount3", "fusermount"];
 const PLACES: &[&str] = &["/usr/bin", "/bin", "/usr/local/bin", "/usr/sbin", "/sbin"];
 
 /// Mounts on `dir`; returns the device.
-pub fn mount(dir: &Path, source: &str, options: &MountOptions) -> io::Result<OwnedFd> {
+pub(super) fn mount(dir: &Path, source: &str, options: &MountOptions) -> io::Result<OwnedFd> {
     let helper = find()?;
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -49,7 +49,7 @@ pub fn mount(dir: &Path, source: &str, options: &MountOptions) -> io::Result<Own
 }
 
 /// Unmounts `dir`.
-pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+pub(super) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let output = Command::new(find()?)
         .arg(if lazy { "-uz" } else { "-u" })
         .arg("--")

@@ -10,7 +10,12 @@ use std::path::Path;
 
 /// Mounts the connection `device` on `dir`. Returns before the handshake, which the kernel has
 /// queued as the first request.
-pub fn mount(device: &OwnedFd, dir: &Path, source: &str, options: &MountOptions) -> io::Result<()> {
+pub(crate) fn mount(
+    device: &OwnedFd,
+    dir: &Path,
+    source: &str,
+    options: &MountOptions,
+) -> io::Result<()> {
     let mut data = format!(
         "fd={},rootmode=40000,user_id={},group_id={}",
         device.as_raw_fd(),
@@ -28,7 +33,7 @@ pub fn mount(device: &OwnedFd, dir: &Path, source: &str, options: &MountOptions)
 }
 
 /// Changes the options of the mount on `dir`.
-pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
+pub(crate) fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
     let mut flags = flags(options);
     // Without either the kernel keeps what there is.
     flags.set(MountFlags::RELATIME, !options.noatime);
@@ -50,12 +55,12 @@ fn flags(options: &MountOptions) -> MountFlags {
 }
 
 /// Unmounts `dir` and ends the connection first, so that nobody waits for its server.
-pub fn unmount_by_force(dir: &Path) -> io::Result<()> {
+pub(crate) fn unmount_by_force(dir: &Path) -> io::Result<()> {
     Ok(rustix::mount::unmount(dir, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW)?)
 }
 
 /// Unmounts `dir`; `lazy` detaches it at once and ends it when the last user is gone.
-pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
+pub(crate) fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let how = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(rustix::mount::unmount(dir, how | UnmountFlags::NOFOLLOW)?)
 }

@@ -2,10 +2,10 @@
 
 mod handshake;
 mod helper;
-pub mod kept;
+pub(crate) mod kept;
 pub(crate) mod kernel;
 mod monitor;
-pub mod options;
+pub(crate) mod options;
 mod remount;
 mod rings;
 mod views;

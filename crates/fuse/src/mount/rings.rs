@@ -18,10 +18,10 @@ use std::fs;
 use std::io;
 
 /// The kernel's switch for the whole machine; it only allows a mount to ask for rings.
-pub const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+pub(super) const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Switches rings on in the kernel for a mount that insists on them. They stay on.
-pub fn switch_on(wanted: Rings) -> Result<()> {
+pub(super) fn switch_on(wanted: Rings) -> Result<()> {
     if wanted != Rings::On || state() != Some(false) {
         return Ok(());
     }
@@ -38,7 +38,7 @@ fn state() -> Option<bool> {
 }
 
 /// Makes rings, if they are wanted and offered.
-pub fn prepare(
+pub(super) fn prepare(
     offer: &Offer,
     wanted: Rings,
     make: impl FnOnce() -> io::Result<Prepared>,
@@ -67,7 +67,7 @@ pub fn prepare(
 }
 
 /// Starts to serve through rings, or through the device if the kernel refuses them.
-pub fn start(prepared: Prepared, wanted: Rings) -> Result<Live> {
+pub(super) fn start(prepared: Prepared, wanted: Rings) -> Result<Live> {
     // Some queues may wait for slots that never come, and callers with them: no way back.
     let live = prepared.start().map_err(|error| refused(Code::Io, "cannot use rings", &error))?;
     match (live.refused(), wanted) {

@@ -18,7 +18,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub fn new(device: OwnedFd) -> Follower {
+    pub(super) fn new(device: OwnedFd) -> Follower {
         Follower { device, served: None }
     }
 }

@@ -27,7 +27,7 @@ const EVERY: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// Starts the thread. It ends with the mount.
-pub fn start(
+pub(super) fn start(
     volume: Arc<Volume>,
     notices: Arc<Notices>,
     dir: &Path,

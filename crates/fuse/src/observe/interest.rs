@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// State of an interest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
+pub(super) enum State {
     /// Nobody looks.
     None,
     /// Somebody does.
@@ -15,7 +15,7 @@ pub enum State {
 }
 
 /// Interest of readers.
-pub struct Interest {
+pub(super) struct Interest {
     begun: Instant,
     lasts: Duration,
     /// Time since `begun` up to which it lasts, in nanoseconds; 0: there is none.
@@ -24,7 +24,7 @@ pub struct Interest {
 
 impl Interest {
     /// An interest that lasts so long after each look. Nobody has looked.
-    pub fn new(lasts: Duration) -> Interest {
+    pub(super) fn new(lasts: Duration) -> Interest {
         Interest { begun: Instant::now(), lasts, until: AtomicU64::new(0) }
     }
 
@@ -34,7 +34,7 @@ impl Interest {
 
     /// Returns the state at a time.
     #[inline]
-    pub fn state(&self, at: Instant) -> State {
+    pub(super) fn state(&self, at: Instant) -> State {
         let until = self.until.load(Ordering::Relaxed);
         if until == 0 {
             return State::None;
@@ -50,7 +50,7 @@ impl Interest {
     }
 
     /// Somebody looks now. Returns whether there was an interest.
-    pub fn renew(&self) -> bool {
+    pub(super) fn renew(&self) -> bool {
         let now = Instant::now();
         let was = self.until.swap(self.since_begin(now + self.lasts), Ordering::Relaxed);
         self.since_begin(now) < was
@@ -58,7 +58,7 @@ impl Interest {
 
     /// Lets it end at once, as if time had passed.
     #[cfg(test)]
-    pub fn end_soon(&self) {
+    pub(super) fn end_soon(&self) {
         self.until.fetch_min(1, Ordering::Relaxed);
     }
 }

@@ -11,9 +11,9 @@
 //! Nothing here grows with what users do.
 
 mod interest;
-pub mod slow;
-pub mod top;
-pub mod trace;
+pub(crate) mod slow;
+pub(crate) mod top;
+pub(crate) mod trace;
 
 use crate::protocol::wire::ReadIn;
 use crate::protocol::{Errno, Opcode, Reply, Request};
@@ -38,7 +38,7 @@ const OPERATIONS: usize = {
 };
 
 /// The observer of a mount.
-pub struct Observer {
+pub(crate) struct Observer {
     begun: Instant,
     operations: Timings,
     /// Facts about the mount, once it is there.
@@ -65,7 +65,7 @@ impl Default for Observer {
 }
 
 /// Facts about a mount, to be shown.
-pub struct Config {
+pub(crate) struct Config {
     /// Mount point.
     pub directory: PathBuf,
     /// Source in the list of mounts.
@@ -76,7 +76,7 @@ pub struct Config {
 
 /// A request that has been answered.
 #[derive(Clone, Copy)]
-pub struct Answered {
+pub(crate) struct Answered {
     /// Operation.
     pub op: Opcode,
     /// Duration in nanoseconds.
@@ -89,20 +89,20 @@ pub struct Answered {
 
 impl Observer {
     /// Allocates what the calling thread needs to observe without allocating.
-    pub fn prepare(&self) {
+    pub(crate) fn prepare(&self) {
         self.operations.prepare();
     }
 
     /// Begins a request.
     #[inline]
-    pub fn begin(&self) -> Instant {
+    pub(crate) fn begin(&self) -> Instant {
         phase::reset();
         Instant::now()
     }
 
     /// Ends a request. Returns it if it was slow.
     #[inline]
-    pub fn end(
+    pub(crate) fn end(
         &self,
         op: Opcode,
         begun: Instant,
@@ -122,18 +122,18 @@ impl Observer {
     }
 
     /// Returns the histogram of an operation.
-    pub fn operation(&self, op: Opcode) -> Timing {
+    pub(crate) fn operation(&self, op: Opcode) -> Timing {
         self.operations.get(op as usize)
     }
 
     /// Returns the operations that there have been, with their histograms.
-    pub fn operations(&self) -> Vec<(Opcode, Timing)> {
+    pub(crate) fn operations(&self) -> Vec<(Opcode, Timing)> {
         let all = Opcode::ALL.iter().map(|op| (*op, self.operation(*op)));
         all.filter(|(_, timing)| timing.count() > 0).collect()
     }
 
     /// Returns when the mount began.
-    pub fn begun(&self) -> Instant {
+    pub(crate) fn begun(&self) -> Instant {
         self.begun
     }
 }
@@ -160,7 +160,7 @@ fn moved(op: Opcode, request: &Request<'_>, reply: &Reply) -> u64 {
 }
 
 /// Returns the name of an operation in output: `copy_file_range` for `CopyFileRange`.
-pub fn label(op: Opcode) -> String {
+pub(crate) fn label(op: Opcode) -> String {
     let mut label = String::new();
     for letter in op.name().chars() {
         if letter.is_ascii_uppercase() && !label.is_empty() {

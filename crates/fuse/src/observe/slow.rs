@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Most requests that are kept.
-pub const KEPT_MAX: usize = 256;
+pub(crate) const KEPT_MAX: usize = 256;
 /// Least duration of a slow request, unless the mount options say otherwise.
-pub const DEFAULT: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT: Duration = Duration::from_secs(1);
 /// Shortest time between two lines in the log about the same operation.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 /// Most paths that are looked up in a second.
@@ -30,7 +30,7 @@ const NAMES_MAX: u32 = 64;
 
 /// A slow request.
 #[derive(Clone, Debug)]
-pub struct Slow {
+pub(crate) struct Slow {
     /// Number, from 1 in order.
     pub number: u64,
     /// When it was answered.
@@ -55,14 +55,14 @@ pub struct Slow {
 
 impl Slow {
     /// Returns the phases in which it has waited, with nanoseconds.
-    pub fn phases(&self) -> impl Iterator<Item = (Phase, u64)> + '_ {
+    pub(crate) fn phases(&self) -> impl Iterator<Item = (Phase, u64)> + '_ {
         let all = Phase::ALL.iter().map(|phase| (*phase, self.spent[*phase as usize]));
         all.filter(|(_, ns)| *ns > 0)
     }
 }
 
 /// The slow requests of a mount.
-pub struct SlowLog {
+pub(crate) struct SlowLog {
     from_ns: AtomicU64,
     state: Mutex<State>,
 }
@@ -88,19 +88,19 @@ impl Default for SlowLog {
 impl SlowLog {
     /// Returns the least duration of a slow request in nanoseconds.
     #[inline]
-    pub fn least_ns(&self) -> u64 {
+    pub(crate) fn least_ns(&self) -> u64 {
         self.from_ns.load(Ordering::Relaxed)
     }
 
     /// Sets the least duration of a slow request; 0: none is slow.
-    pub fn set(&self, from: Duration) {
+    pub(crate) fn set(&self, from: Duration) {
         let ns = u64::try_from(from.as_nanos()).unwrap_or(u64::MAX);
         self.from_ns.store(if ns == 0 { u64::MAX } else { ns }, Ordering::Relaxed);
     }
 
     /// Keeps a slow request of this thread, and logs it.
     #[cold]
-    pub fn note(
+    pub(crate) fn note(
         &self,
         volume: &Volume,
         top: Ino,
@@ -155,12 +155,12 @@ impl SlowLog {
     }
 
     /// Number of slow requests since the mount began.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.state.lock().count
     }
 
     /// Returns the requests that are kept, the newest first.
-    pub fn kept(&self) -> Vec<Slow> {
+    pub(crate) fn kept(&self) -> Vec<Slow> {
         self.state.lock().kept.iter().rev().cloned().collect()
     }
 }

@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Rows of a table.
-pub const ROWS: usize = 64;
+pub(crate) const ROWS: usize = 64;
 /// Parts of a table.
-pub const PARTS: usize = 8;
+pub(crate) const PARTS: usize = 8;
 /// Time for which requests are counted after somebody has looked.
 const WATCH: Duration = Duration::from_secs(15);
 
@@ -82,7 +82,7 @@ struct Part {
 }
 
 /// Users and processes of a mount.
-pub struct Top {
+pub(crate) struct Top {
     interest: Interest,
     parts: [Mutex<Part>; PARTS],
 }
@@ -97,13 +97,13 @@ impl Default for Top {
 impl Top {
     /// Returns whether somebody watches at a time.
     #[inline]
-    pub fn is_watched(&self, at: Instant) -> bool {
+    pub(crate) fn is_watched(&self, at: Instant) -> bool {
         self.interest.state(at) == State::There
     }
 
     /// Watches for some time from now on, with empty tables unless somebody watches already.
     /// Returns whether somebody did.
-    pub fn watch(&self) -> bool {
+    pub(crate) fn watch(&self) -> bool {
         let was = self.interest.renew();
         if !was {
             self.parts.iter().for_each(|part| *part.lock() = Part::default());
@@ -112,7 +112,7 @@ impl Top {
     }
 
     /// Counts a request.
-    pub fn count(&self, header: &InHeader, answered: &Answered) {
+    pub(crate) fn count(&self, header: &InHeader, answered: &Answered) {
         let moved = |op| if answered.op == op { answered.bytes } else { 0 };
         let load = Load {
             key: header.uid,
@@ -129,12 +129,12 @@ impl Top {
     }
 
     /// Returns the users with the most requests, the most first.
-    pub fn users(&self) -> Vec<Load> {
+    pub(crate) fn users(&self) -> Vec<Load> {
         self.merged(|part| &part.users)
     }
 
     /// Returns the processes with the most requests, the most first.
-    pub fn processes(&self) -> Vec<Load> {
+    pub(crate) fn processes(&self) -> Vec<Load> {
         self.merged(|part| &part.processes)
     }
 

@@ -26,7 +26,7 @@ const WATCH: Duration = Duration::from_secs(15);
 
 /// A request that has been answered.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub(crate) struct Kept {
     /// Number, from 1 in the order of the answers.
     pub number: u64,
     /// Beginning, in nanoseconds since 1970.
@@ -55,21 +55,21 @@ struct Part {
 
 /// A request in work, as far as a trace wants it. Each thread has one.
 #[derive(Default)]
-pub struct Noted {
+pub(crate) struct Noted {
     facts: Facts,
     names: Vec<u8>,
 }
 
 impl Noted {
     /// Allocates what the calling thread needs.
-    pub fn new() -> Noted {
+    pub(crate) fn new() -> Noted {
         Noted { facts: Facts::default(), names: Vec::with_capacity(NAMES_MAX) }
     }
 }
 
 /// Requests that a reader gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Read {
+pub(crate) struct Read {
     /// Number to begin with the next time.
     pub next: u64,
     /// Nobody has read for so long that requests since were not kept, or the server is another one.
@@ -77,7 +77,7 @@ pub struct Read {
 }
 
 /// The trace of a mount.
-pub struct Trace {
+pub(crate) struct Trace {
     interest: Interest,
     next: AtomicU64,
     parts: [Mutex<Part>; PARTS],
@@ -93,7 +93,7 @@ impl Default for Trace {
 impl Trace {
     /// Returns whether somebody reads at a time. The first call afterwards frees what was kept.
     #[inline]
-    pub fn is_read(&self, at: Instant) -> bool {
+    pub(crate) fn is_read(&self, at: Instant) -> bool {
         match self.interest.state(at) {
             State::None => false,
             State::There => true,
@@ -110,7 +110,7 @@ impl Trace {
 
     /// Notes what a request asks for. Returns whether it is to be kept.
     #[cold]
-    pub fn note(&self, noted: &mut Noted, op: Opcode, request: &Request<'_>) -> bool {
+    pub(crate) fn note(&self, noted: &mut Noted, op: Opcode, request: &Request<'_>) -> bool {
         let Some(facts) = Facts::of(op, request) else { return false };
         noted.names.clear();
         noted.names.extend_from_slice(names(op, request.payload()));
@@ -120,7 +120,7 @@ impl Trace {
 
     /// Keeps a noted request, which has been answered. `node` returns the inode of a node id.
     #[cold]
-    pub fn keep(
+    pub(crate) fn keep(
         &self,
         noted: &mut Noted,
         op: Opcode,
@@ -151,7 +151,7 @@ impl Trace {
 
     /// Passes requests to `each` in the order of their numbers, from `from` on, until it returns
     /// false; the one it refuses comes again. `from` 0: none, and later those from now on.
-    pub fn read(&self, from: u64, each: &mut dyn FnMut(&Kept) -> bool) -> Read {
+    pub(crate) fn read(&self, from: u64, each: &mut dyn FnMut(&Kept) -> bool) -> Read {
         let was_read = self.interest.renew();
         let mut parts = self.parts.each_ref().map(|part| part.lock());
         let next = self.next.load(Ordering::Relaxed);

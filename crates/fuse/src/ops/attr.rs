@@ -11,14 +11,14 @@ use shoal::raw::{Attr, Caller, Ino, SetAttr, SetTime, Time};
 const STATFS_BLOCK: u32 = 4096;
 
 /// GETATTR.
-pub fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &attr_out(&attr))
 }
 
 /// STATX: GETATTR with the time of birth. Listings bring no such time, so the kernel sends it once
 /// for each file of which a program wants it, unless `no_btime` stops that.
-pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let _: StatxIn = request.arg()?;
     if cx.session.rules.no_btime {
         return Err(Errno::ENOSYS);
@@ -28,7 +28,7 @@ pub fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// SETATTR.
-pub fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: SetattrIn = request.arg()?;
     let set = wanted(&arg)?;
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
@@ -97,7 +97,7 @@ fn wanted(arg: &SetattrIn) -> Result<SetAttr, Errno> {
 }
 
 /// ACCESS; not sent when the kernel checks permissions.
-pub fn access(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn access(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: AccessIn = request.arg()?;
     cx.volume.attributes().access(
         cx.who,
@@ -108,7 +108,7 @@ pub fn access(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// READLINK. The kernel caches the target, so the copy here is made once per link.
-pub fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let target = cx.volume.namespace().readlink(request.node())?;
     let room = request.body().get_mut(..target.len()).ok_or(Errno::EIO)?;
     room.copy_from_slice(&target);
@@ -116,7 +116,7 @@ pub fn readlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// STATFS: of a tree with a quota its limits.
-pub fn statfs(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn statfs(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let facts = cx.volume.statfs_of(request.node());
     let block = u64::from(STATFS_BLOCK);
     let out = StatfsOut {

@@ -24,7 +24,7 @@ use crate::protocol::wire::{IoctlIn, IoctlOut};
 use crate::protocol::{Errno, Request};
 
 /// IOCTL.
-pub fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: IoctlIn = request.arg()?;
     match arg.cmd {
         IOCTL_SYNC => {

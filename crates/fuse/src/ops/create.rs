@@ -11,7 +11,7 @@ use crate::tokens::is_virtual;
 use shoal::raw::{Attr, Code, FileKind, Ino};
 
 /// CREATE: creates and opens.
-pub fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let (dir, name) = (request.node(), request.name()?);
@@ -47,7 +47,7 @@ fn open_existing(cx: &Context<'_>, dir: Ino, name: &[u8], arg: &CreateIn) -> Res
 
 /// TMPFILE: a file without a name, already held once by the volume. The name in the request is
 /// ignored.
-pub fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made = cx.volume.namespace().tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
@@ -60,7 +60,7 @@ pub fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// MKNOD.
-pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MknodIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made =
@@ -70,7 +70,7 @@ pub fn mknod(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// MKDIR.
-pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: MkdirIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made =
@@ -80,7 +80,7 @@ pub fn mkdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// SYMLINK.
-pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (name, target) = request.name_and_target()?;
     let made = cx.volume.namespace().symlink(cx.who, request.node(), name, target)?;
     cx.session.changed(request.node(), cx.tid);
@@ -88,7 +88,7 @@ pub fn symlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// LINK. The request is about the directory; the inode is its argument.
-pub fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: LinkIn = request.arg()?;
     if is_virtual(Ino(arg.oldnodeid)) {
         // A token gives no right to name the file.

@@ -13,7 +13,7 @@ use shoal::raw::{Fallocate, Ino, Seek};
 const COPY_MAX: u64 = 64 << 20;
 
 /// READ.
-pub fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
     if arg.bits & BY_LOCK_OWNER == 0 {
@@ -26,7 +26,7 @@ pub fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 /// WRITE. The offset is right also with `O_APPEND`: the kernel holds the file's lock and knows its
 /// size, because all writers come through this mount.
-pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
     let kill = arg.bits & WRITE_KILL_SUIDGID != 0;
@@ -38,7 +38,7 @@ pub fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// FALLOCATE.
-pub fn fallocate(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn fallocate(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: FallocateIn = request.arg()?;
     cx.volume.files().fallocate(
         request.node(),
@@ -65,7 +65,7 @@ fn fallocate_mode(bits: u32) -> Result<Fallocate, Errno> {
 }
 
 /// LSEEK; the kernel does the other kinds itself.
-pub fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: LseekIn = request.arg()?;
     let what = match arg.whence {
         SEEK_DATA => Seek::Data,
@@ -77,7 +77,7 @@ pub fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// COPY_FILE_RANGE and COPY_FILE_RANGE_64, which differ in the reply only.
-pub fn copy(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn copy(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: CopyRangeIn = request.arg()?;
     if arg.flags != 0 {
         return Err(Errno::EINVAL);

@@ -8,7 +8,7 @@ use crate::protocol::wire::{EntryOut, ReadIn};
 use shoal::raw::Ino;
 
 /// READDIR.
-pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
     cx.session.listings.is_listed(node);
@@ -25,7 +25,7 @@ pub fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 /// READDIRPLUS. References are taken when the listing is complete, outside the volume's locks, and
 /// not at all if it fails half-way.
-pub fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let node = request.node();
     let begun = cx.session.unread.now();

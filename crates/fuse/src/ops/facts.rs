@@ -13,7 +13,7 @@ use shoal::raw::{Ino, Label};
 const VALUE_MAX: usize = 4096;
 
 /// Lists the facts; the cursor is the number of a row.
-pub fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let rows = rows(cx);
     let rest = rows.iter().enumerate().skip(usize::try_from(cursor).unwrap_or(usize::MAX));
     for (row, (name, value)) in rest {
@@ -59,7 +59,7 @@ fn rows(cx: &Context<'_>) -> Vec<(&'static str, String)> {
 ///
 /// # Errors
 /// `EPERM` in a mount of one subvolume, `EINVAL` for a text that cannot be a label.
-pub fn set_label(cx: &Context<'_>, text: &[u8]) -> Next {
+pub(crate) fn set_label(cx: &Context<'_>, text: &[u8]) -> Next {
     if cx.session.top != Ino::ROOT {
         return Err(Errno::EPERM);
     }
@@ -76,7 +76,7 @@ pub fn set_label(cx: &Context<'_>, text: &[u8]) -> Next {
 /// # Errors
 /// `EROFS` if the volume takes no changes, `EBUSY` while a change of a tree is in progress; then
 /// nothing has changed.
-pub fn remount(cx: &Context<'_>, flags: u32) -> Next {
+pub(crate) fn remount(cx: &Context<'_>, flags: u32) -> Next {
     let about = &cx.session.about;
     let (read_only, noatime) = (flags & READ_ONLY != 0, flags & NO_ATIME != 0);
     let before = (about.is_read_only(), about.is_noatime());

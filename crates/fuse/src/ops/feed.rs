@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Answers [`Kind::Changes`](crate::protocol::question::Kind::Changes) further; returns whether
 /// that is all.
-pub fn changes(
+pub(crate) fn changes(
     cx: &Context<'_>,
     (id, dir): (Ino, (Ino, Generation)),
     asked: &mut Asked,
@@ -54,7 +54,7 @@ pub fn changes(
 }
 
 /// Answers [`Kind::Newer`](crate::protocol::question::Kind::Newer).
-pub fn newer(cx: &Context<'_>, asked: &Asked, piece: &mut Piece<'_>) -> Result<bool, Errno> {
+pub(crate) fn newer(cx: &Context<'_>, asked: &Asked, piece: &mut Piece<'_>) -> Result<bool, Errno> {
     let mark = mark_of(&asked.question.name)?;
     Ok(piece.push(&Record::Newer(cx.volume.changes().is_newer(&mark))))
 }

@@ -27,18 +27,18 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFDIR: u32 = 0o040_000;
 
 /// Returns whether a name that the volume does not have is that of the directory.
-pub fn is_directory(cx: &Context<'_>, dir: Ino, name: &[u8]) -> bool {
+pub(crate) fn is_directory(cx: &Context<'_>, dir: Ino, name: &[u8]) -> bool {
     name == DIRECTORY_NAME.as_bytes() && dir == cx.session.top
 }
 
 /// Replies with the directory as an entry. It has no count of references.
-pub fn reply_directory(request: &mut Request<'_>) -> Outcome {
+pub(crate) fn reply_directory(request: &mut Request<'_>) -> Outcome {
     put(request.body(), 0, &unkept(&own_attr(DIRECTORY, 0)))
 }
 
 /// Answers a request about the directory or a document.
 #[cold]
-pub fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     match op {
         Opcode::Forget => {
             let arg: ForgetIn = request.arg()?;

@@ -18,7 +18,7 @@ const TRIM_STEP: u64 = 1 << 30;
 const REASON_MAX: usize = 1024;
 
 /// Lists the counters; the cursor is the number of a row.
-pub fn counters(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn counters(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let stats = Stat::all(&cx.volume.info());
     let rest = stats.iter().enumerate().skip(usize::try_from(cursor).unwrap_or(usize::MAX));
     for (row, stat) in rest {
@@ -36,7 +36,7 @@ fn at(cursor: u64) -> Option<Cursor> {
 }
 
 /// Answers why the volume takes no changes, in one entry.
-pub fn reason(cx: &Context<'_>, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn reason(cx: &Context<'_>, answer: &mut Answer<'_>) -> Option<Cursor> {
     if let Some(reason) = cx.volume.read_only_reason() {
         let text = &reason.as_bytes()[..reason.floor_char_boundary(REASON_MAX)];
         // An empty page has room for it.
@@ -46,7 +46,7 @@ pub fn reason(cx: &Context<'_>, answer: &mut Answer<'_>) -> Option<Cursor> {
 }
 
 /// Discards a piece of the free space; the cursor is the number of the page.
-pub fn trim(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn trim(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
     if cx.session.top != Ino::ROOT {
         return Err(Errno::EPERM);
     }
@@ -58,7 +58,7 @@ pub fn trim(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
 }
 
 /// Lists the orphans; the cursor is the last inode number of the page before.
-pub fn orphans(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn orphans(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
     let top = cx.session.top;
     let (from, prefix) = match top {
         Ino::ROOT => (cursor, Vec::new()),
@@ -98,7 +98,7 @@ fn push_orphan(answer: &mut Answer<'_>, orphan: &OrphanInfo, prefix: &[u8]) -> b
 }
 
 /// Lists the deleted subvolumes; the cursor is the first subvolume of the page.
-pub fn deleted(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn deleted(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     if cx.session.top != Ino::ROOT {
         return None;
     }

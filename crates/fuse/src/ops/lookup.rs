@@ -10,7 +10,7 @@ use zerocopy::FromBytes;
 
 /// LOOKUP. "." and ".." come only for inodes that the kernel has forgotten and a caller has a
 /// handle of: any live number is good, also one never seen since the mount began.
-pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let node = request.node();
     if cx.session.rules.no_open && is_probe(request) {
         return put(request.body(), 0, &probe_entry());
@@ -44,14 +44,14 @@ pub fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// FORGET.
-pub fn forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ForgetIn = request.arg()?;
     cx.session.forgotten(request.node(), arg.nlookup);
     Ok(0)
 }
 
 /// BATCH_FORGET.
-pub fn batch_forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn batch_forget(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: BatchForgetIn = request.arg()?;
     let mut rest = request.payload();
     for _ in 0..arg.count {

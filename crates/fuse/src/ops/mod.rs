@@ -4,32 +4,32 @@
 //! Every reply that names an inode gives the kernel a reference to it, so it is held
 //! ([`shoal::raw::References::hold`]) before the reply is sent; FORGET releases it.
 
-pub mod attr;
-pub mod control;
-pub mod create;
-pub mod data;
-pub mod dir;
-pub mod facts;
-pub mod feed;
-pub mod info;
-pub mod inspect;
-pub mod lookup;
-pub mod observe;
-pub mod open;
-pub mod parents;
-pub mod quota;
-pub mod remove;
-pub mod rename;
-pub mod resent;
-pub mod scrub;
-pub mod share;
-pub mod stream;
-pub mod subvolume;
-pub mod sync;
-pub mod token;
-pub mod tree;
-pub mod tree_change;
-pub mod xattr;
+pub(crate) mod attr;
+pub(crate) mod control;
+pub(crate) mod create;
+pub(crate) mod data;
+pub(crate) mod dir;
+pub(crate) mod facts;
+pub(crate) mod feed;
+pub(crate) mod info;
+pub(crate) mod inspect;
+pub(crate) mod lookup;
+pub(crate) mod observe;
+pub(crate) mod open;
+pub(crate) mod parents;
+pub(crate) mod quota;
+pub(crate) mod remove;
+pub(crate) mod rename;
+pub(crate) mod resent;
+pub(crate) mod scrub;
+pub(crate) mod share;
+pub(crate) mod stream;
+pub(crate) mod subvolume;
+pub(crate) mod sync;
+pub(crate) mod token;
+pub(crate) mod tree;
+pub(crate) mod tree_change;
+pub(crate) mod xattr;
 
 use crate::protocol::control::Cursor;
 use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
@@ -39,13 +39,13 @@ use crate::session::Session;
 use shoal::raw::{Attr, Caller, Code, Error, FileKind, Generation, Ino, SetAttr, Volume};
 
 /// Length of the reply, or the error.
-pub type Outcome = Result<usize, Errno>;
+pub(crate) type Outcome = Result<usize, Errno>;
 
 /// Start of the next answer; `None` at the end.
-pub type Next = Result<Option<Cursor>, Errno>;
+pub(crate) type Next = Result<Option<Cursor>, Errno>;
 
 /// Context of a handler besides the request.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The mount.
     pub session: &'a Session,
     /// Its volume.

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 /// Lists the operations that there have been, then the durations inside the volume, then the calls
 /// of the library; the cursor is the number of a row.
-pub fn operations(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn operations(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let first = usize::try_from(cursor).unwrap_or(usize::MAX);
     for row in first..Opcode::ALL.len() + Timed::ALL.len() + Call::ALL.len() {
         let (flags, name, timing) = row_of(cx, row);
@@ -44,7 +44,7 @@ fn push(answer: &mut Answer<'_>, flags: u32, name: &str, timing: &Timing) -> boo
 
 /// Lists users, then processes, by their load, and watches them for some time; the cursor is the
 /// number of a row.
-pub fn top(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn top(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let top = &cx.session.observer.top;
     top.watch();
     let users = top.users().into_iter().map(|load| (0, load));
@@ -63,7 +63,7 @@ pub fn top(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cur
 
 /// Lists the requests from a number on that have been answered, as many as fit. The list has no
 /// end, so each page is one of its own.
-pub fn trace(cx: &Context<'_>, from: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn trace(cx: &Context<'_>, from: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let read = cx.session.observer.trace.read(from, &mut |kept| {
         answer.push(&Entry {
             numbers: [kept.number, kept.begun_ns, kept.took_ns],

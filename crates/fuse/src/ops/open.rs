@@ -9,7 +9,7 @@ use shoal::raw::{Attr, Ino, SetAttr};
 
 /// OPEN. Not sent again once refused (see [`crate::session::Rules::no_open`]), as the first one is
 /// ([`crate::protocol::probe`]).
-pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     if cx.session.rules.no_open {
         return Err(Errno::ENOSYS);
     }
@@ -23,7 +23,7 @@ pub fn open(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 /// OPENDIR. Once refused, neither it nor RELEASEDIR is sent again, and the kernel keeps listings
 /// ([`crate::listings`]).
-pub fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     if cx.session.keeps_listings() {
         return Err(Errno::ENOSYS);
     }
@@ -35,7 +35,7 @@ pub fn opendir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// Checks that the caller may open `ino` with `flags`, unless the kernel has checked.
-pub fn check_open(cx: &Context<'_>, ino: Ino, flags: u32) -> Result<(), Errno> {
+pub(crate) fn check_open(cx: &Context<'_>, ino: Ino, flags: u32) -> Result<(), Errno> {
     if cx.who.bypasses() {
         return Ok(());
     }
@@ -43,7 +43,7 @@ pub fn check_open(cx: &Context<'_>, ino: Ino, flags: u32) -> Result<(), Errno> {
 }
 
 /// Returns the permissions that an open with `flags` needs.
-pub fn access_mask(flags: u32) -> u32 {
+pub(crate) fn access_mask(flags: u32) -> u32 {
     let mask = match flags & O_ACCMODE {
         _ if flags & O_EXEC != 0 => MAY_EXEC,
         O_WRONLY => MAY_WRITE,
@@ -55,7 +55,7 @@ pub fn access_mask(flags: u32) -> u32 {
 }
 
 /// `O_TRUNC`. The right to write has been checked.
-pub fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<Attr, Errno> {
+pub(crate) fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<Attr, Errno> {
     let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
     let attr = cx.volume.attributes().setattr(cx.who, ino, &set)?;
     match open_flags & OPEN_KILL_SUIDGID {

@@ -17,7 +17,12 @@ const TRIES: usize = 16;
 type Found = (u64, Parent);
 
 /// Answers [`Kind::Names`](crate::protocol::control::Kind::Names).
-pub fn names(cx: &Context<'_>, node: Ino, head: &ControlHead, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn names(
+    cx: &Context<'_>,
+    node: Ino,
+    head: &ControlHead,
+    answer: &mut Answer<'_>,
+) -> Next {
     let attr = asked_for(cx, node, head.numbers[0], head.numbers[1])?;
     let is_top = attr.ino == cx.session.top;
     answer.head.flags = if is_top { TOP } else { 0 };

@@ -11,7 +11,7 @@ use crate::protocol::wire::ControlHead;
 use shoal::raw::{Code, Ino, Quota, QuotaLimits};
 
 /// Gives a directory a quota, or changes its limits. This may walk its tree.
-pub fn set(cx: &Context<'_>, dir: Ino, head: &ControlHead) -> Next {
+pub(crate) fn set(cx: &Context<'_>, dir: Ino, head: &ControlHead) -> Next {
     let quotas = cx.volume.quotas();
     let now = match quotas.get(dir) {
         Ok(quota) => quota.limits,
@@ -29,13 +29,13 @@ pub fn set(cx: &Context<'_>, dir: Ino, head: &ControlHead) -> Next {
 }
 
 /// Removes the quota of a directory.
-pub fn remove(cx: &Context<'_>, dir: Ino) -> Next {
+pub(crate) fn remove(cx: &Context<'_>, dir: Ino) -> Next {
     cx.volume.quotas().remove(cx.who, dir)?;
     Ok(None)
 }
 
 /// Answers the quota of the tree that an inode is in, if there is one and it is in this mount.
-pub fn of(cx: &Context<'_>, ino: Ino, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn of(cx: &Context<'_>, ino: Ino, answer: &mut Answer<'_>) -> Next {
     let shown = |quota: &Quota| is_shown(cx, quota);
     if let Some(quota) = cx.volume.quotas().of(ino)?.filter(shown) {
         // An empty page has room for it.
@@ -45,7 +45,7 @@ pub fn of(cx: &Context<'_>, ino: Ino, answer: &mut Answer<'_>) -> Next {
 }
 
 /// Lists all quotas; the cursor is the directory of the last one of the page before.
-pub fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
+pub(crate) fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Option<Cursor> {
     let mut last: Cursor = [cursor, 0, 0];
     for quota in cx.volume.quotas().list() {
         if quota.dir.0 <= cursor || !is_shown(cx, &quota) {

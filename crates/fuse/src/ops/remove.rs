@@ -14,7 +14,7 @@ pub(super) fn loses_name(cx: &Context<'_>, attr: &Attr) {
 }
 
 /// UNLINK.
-pub fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let (dir, name) = (request.node(), request.name()?);
     // The name means the same until the kernel gets its reply: it has the directory locked.
     if let Ok(attr) = cx.volume.namespace().lookup(cx.who, dir, name) {
@@ -26,7 +26,7 @@ pub fn unlink(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// RMDIR.
-pub fn rmdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn rmdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let dir = request.node();
     cx.volume.namespace().rmdir(cx.who, dir, request.name()?)?;
     cx.session.changed(dir, cx.tid);

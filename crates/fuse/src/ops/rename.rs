@@ -10,13 +10,13 @@ use crate::tokens::is_virtual;
 use shoal::raw::{Ino, RenameFlags};
 
 /// RENAME.
-pub fn rename(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn rename(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: RenameIn = request.arg()?;
     run(cx, request, cx.session.node(arg.newdir), RenameFlags::default())
 }
 
 /// RENAME2.
-pub fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn rename2(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: Rename2In = request.arg()?;
     run(cx, request, cx.session.node(arg.newdir), rename_flags(arg.flags)?)
 }

@@ -26,7 +26,7 @@ use crate::protocol::{Errno, Opcode, Request};
 use shoal::raw::Caller;
 
 /// Answers a request that has been carried out; `None` if it is to be answered like a new one.
-pub fn answer(op: Opcode, cx: &Context<'_>, request: &mut Request<'_>) -> Option<Outcome> {
+pub(crate) fn answer(op: Opcode, cx: &Context<'_>, request: &mut Request<'_>) -> Option<Outcome> {
     Some(match op {
         Opcode::Create => entry(cx, request).and_then(|end| put(request.body(), end, &open_out())),
         Opcode::Mknod | Opcode::Mkdir | Opcode::Symlink | Opcode::Link => entry(cx, request),

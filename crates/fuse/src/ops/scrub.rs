@@ -25,7 +25,7 @@ fn begin(volume: &Volume) {
 }
 
 /// Answers [`Kind::Scrub`](crate::protocol::control::Kind::Scrub).
-pub fn scrub(cx: &Context<'_>, head: &ControlHead, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn scrub(cx: &Context<'_>, head: &ControlHead, answer: &mut Answer<'_>) -> Next {
     let [stage, hi, lo] = head.cursor;
     let at = ScrubAt { stage, key: (hi, lo) };
     if at == ScrubAt::default() {

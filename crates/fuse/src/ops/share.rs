@@ -9,7 +9,12 @@ use std::time::Duration;
 
 /// Answers [`Kind::Share`](crate::protocol::control::Kind::Share). The volume checks that the
 /// caller has the rights.
-pub fn share(cx: &Context<'_>, ino: Ino, head: &ControlHead, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn share(
+    cx: &Context<'_>,
+    ino: Ino,
+    head: &ControlHead,
+    answer: &mut Answer<'_>,
+) -> Next {
     let rights = u8::try_from(head.flags).ok().filter(|bits| *bits != 0).ok_or(Errno::EINVAL)?;
     let rights = Rights::from_bits(rights)?;
     let generation = cx.volume.attributes().getattr(ino)?.generation;
@@ -23,7 +28,7 @@ pub fn share(cx: &Context<'_>, ino: Ino, head: &ControlHead, answer: &mut Answer
 }
 
 /// Answers [`Kind::Revoke`](crate::protocol::control::Kind::Revoke): all tokens of the volume.
-pub fn revoke(cx: &Context<'_>) -> Next {
+pub(crate) fn revoke(cx: &Context<'_>) -> Next {
     if cx.session.top != Ino::ROOT {
         return Err(Errno::EPERM);
     }

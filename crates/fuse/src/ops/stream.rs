@@ -46,12 +46,12 @@ const AFTER_DOTS: u64 = 2;
 
 /// Returns whether a name that the volume does not have is that of the control file.
 #[inline]
-pub fn is_control_name(name: &[u8]) -> bool {
+pub(crate) fn is_control_name(name: &[u8]) -> bool {
     name == CONTROL_NAME.as_bytes()
 }
 
 /// Replies with the control file of a directory as an entry. The caller may search the directory.
-pub fn reply_control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn reply_control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     let dir = cx.volume.attributes().getattr(request.node())?;
     let id = cx.session.streams.make(dir.ino, dir.generation);
     let out = EntryOut { generation: 0, entry_valid: 0, attr_valid: 0, ..entry(&own_attr(id)) };
@@ -64,7 +64,7 @@ pub fn reply_control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 /// Answers a request about a control file.
 #[cold]
-pub fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let id = request.node();
     let attr = own_attr(id);
     match op {

@@ -22,7 +22,12 @@ const MODE: u64 = 0o7777;
 
 /// Answers [`Kind::MakeSubvolume`](crate::protocol::control::Kind::MakeSubvolume). The subvolume
 /// belongs to the caller.
-pub fn make(cx: &Context<'_>, head: &ControlHead, name: &[u8], answer: &mut Answer<'_>) -> Next {
+pub(crate) fn make(
+    cx: &Context<'_>,
+    head: &ControlHead,
+    name: &[u8],
+    answer: &mut Answer<'_>,
+) -> Next {
     whole(cx)?;
     let [mode, umask, ..] = head.numbers;
     if mode > MODE || umask > MODE {
@@ -43,7 +48,7 @@ pub fn make(cx: &Context<'_>, head: &ControlHead, name: &[u8], answer: &mut Answ
 }
 
 /// Answers [`Kind::DeleteSubvolume`](crate::protocol::control::Kind::DeleteSubvolume).
-pub fn delete(cx: &Context<'_>, name: &[u8], answer: &mut Answer<'_>) -> Next {
+pub(crate) fn delete(cx: &Context<'_>, name: &[u8], answer: &mut Answer<'_>) -> Next {
     whole(cx)?;
     let who = Caller { checked: true, ..cx.who.clone() };
     // Only for the notices and the reply.
@@ -56,7 +61,7 @@ pub fn delete(cx: &Context<'_>, name: &[u8], answer: &mut Answer<'_>) -> Next {
 }
 
 /// Lists the subvolumes; the cursor is the number of the last one of the page before.
-pub fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
+pub(crate) fn list(cx: &Context<'_>, cursor: u64, answer: &mut Answer<'_>) -> Next {
     whole(cx)?;
     let mut last: Cursor = [cursor, 0, 0];
     for root in cx.volume.subvolumes().list() {

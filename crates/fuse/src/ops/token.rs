@@ -33,18 +33,18 @@ const S_IFDIR: u32 = 0o040_000;
 const TRUNCATION: u32 = SETATTR_SIZE | SETATTR_FH | SETATTR_LOCK_OWNER | SETATTR_KILL_SUIDGID;
 
 /// Returns whether a name that the volume does not have is that of the directory of tokens.
-pub fn is_directory(cx: &Context<'_>, dir: Ino, name: &[u8]) -> bool {
+pub(crate) fn is_directory(cx: &Context<'_>, dir: Ino, name: &[u8]) -> bool {
     name == DIRECTORY_NAME.as_bytes() && cx.session.rules.tokens && dir == cx.session.top
 }
 
 /// Replies with the directory of tokens as an entry. It has no count of references.
-pub fn reply_directory(request: &mut Request<'_>) -> Outcome {
+pub(crate) fn reply_directory(request: &mut Request<'_>) -> Outcome {
     put(request.body(), 0, &unkept(&directory_attr(), DIRECTORY))
 }
 
 /// Answers a request about the directory of tokens or a file in it.
 #[cold]
-pub fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     if op == Opcode::Forget {
         let arg: ForgetIn = request.arg()?;
         cx.session.forgotten(request.node(), arg.nlookup);

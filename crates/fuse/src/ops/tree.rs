@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SMALL: u64 = 64;
 
 /// Answers [`Kind::RemoveTree`](crate::protocol::control::Kind::RemoveTree).
-pub fn remove(
+pub(crate) fn remove(
     cx: &Context<'_>,
     dir: Ino,
     head: &ControlHead,
@@ -66,7 +66,7 @@ pub fn remove(
 
 /// Makes the kernel forget the name of a removed tree, and completes the answer. `top`: its top, if
 /// it is known.
-pub fn forget(
+pub(crate) fn forget(
     cx: &Context<'_>,
     dir: Ino,
     name: &[u8],

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// Answers [`Kind::Change`](crate::protocol::question::Kind::Change) further; returns whether the
 /// change is done and everything told.
-pub fn change(
+pub(crate) fn change(
     cx: &Context<'_>,
     (id, dir): (Ino, (Ino, Generation)),
     asked: &mut Asked,

@@ -14,7 +14,7 @@ use crate::protocol::{Errno, Request};
 use shoal::raw::XattrFlags;
 
 /// SETXATTR.
-pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: SetxattrIn = request.arg()?;
     let (name, rest) = request.xattr_name()?;
@@ -31,7 +31,7 @@ pub fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// GETXATTR.
-pub fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: GetxattrIn = request.arg()?;
     let (name, _) = request.xattr_name()?;
@@ -40,7 +40,7 @@ pub fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// LISTXATTR.
-pub fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: GetxattrIn = request.arg()?;
     let names = cx.volume.attributes().listxattr(cx.who, request.node())?;
@@ -48,7 +48,7 @@ pub fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 }
 
 /// REMOVEXATTR.
-pub fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+pub(crate) fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let (name, _) = request.xattr_name()?;
     cx.volume.attributes().removexattr(cx.who, request.node(), name)?;

@@ -9,7 +9,7 @@ const FULL: f64 = 0.05;
 /// State of a mount.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub(crate) enum Status {
     /// Nothing to do.
     Ok,
     /// It works, and somebody should look.
@@ -20,7 +20,7 @@ pub enum Status {
 
 /// A problem.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
-pub struct Problem {
+pub(crate) struct Problem {
     /// Name that stays the same, for programs.
     pub name: &'static str,
     /// Description, with the remedy.
@@ -29,7 +29,7 @@ pub struct Problem {
 
 /// Health of a mount.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
-pub struct Health {
+pub(crate) struct Health {
     /// The worst of all.
     pub status: Status,
     /// Problems.
@@ -37,7 +37,7 @@ pub struct Health {
 }
 
 /// Returns the health of a mount.
-pub fn of(session: &Session) -> Health {
+pub(crate) fn of(session: &Session) -> Health {
     let (volume, mut problems) = (&session.views.get(), Vec::new());
     let mut add = |name, what: String| problems.push(Problem { name, what });
     let failed = volume.read_only_reason();

@@ -103,7 +103,7 @@ macro_rules! either {
 }
 
 /// A server that listens already, and has not answered yet.
-pub struct Server {
+pub(crate) struct Server {
     listener: Listener,
     address: Address,
     /// Remove it at the end.
@@ -115,7 +115,7 @@ impl Server {
     ///
     /// # Errors
     /// A line that names the address: it is in use, or not of this machine.
-    pub fn bind(address: &Address) -> Result<Server, String> {
+    pub(crate) fn bind(address: &Address) -> Result<Server, String> {
         let failed = |error: io::Error| {
             let reason = match error.kind() {
                 ErrorKind::AddrInUse => "another program listens there: choose another".to_owned(),
@@ -145,12 +145,12 @@ impl Server {
     }
 
     /// Returns the address, with the port that was chosen.
-    pub fn address(&self) -> &Address {
+    pub(crate) fn address(&self) -> &Address {
         &self.address
     }
 
     /// Answers requests until the other end of `end` is closed.
-    pub fn serve(&self, pages: &dyn Pages, end: &UnixStream) {
+    pub(crate) fn serve(&self, pages: &dyn Pages, end: &UnixStream) {
         let mut connections: Vec<Connection> = Vec::new();
         let mut kept = Kept::default();
         while !self.wait(&connections, end) {
@@ -226,7 +226,7 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
 
 /// A page.
 #[derive(Clone)]
-pub struct Body {
+pub(crate) struct Body {
     /// Media type.
     pub content_type: &'static str,
     /// Content.
@@ -234,7 +234,7 @@ pub struct Body {
 }
 
 /// The pages of a server.
-pub trait Pages {
+pub(crate) trait Pages {
     /// Returns the key of the page with a path, which may depend on the media types that the client
     /// accepts. `None`: there is none.
     fn find(&self, path: &str, accept: &str) -> Option<&'static str>;

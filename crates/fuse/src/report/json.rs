@@ -105,7 +105,7 @@ struct Space {
 }
 
 /// Returns counters, gauges, operations and health as an object.
-pub fn stats(session: &Session) -> String {
+pub(crate) fn stats(session: &Session) -> String {
     let volume = &session.views.get();
     let (all, space) = (Stat::all(&volume.info()), volume.statfs());
     let of = |gauge| {
@@ -138,7 +138,7 @@ pub fn stats(session: &Session) -> String {
 }
 
 /// Returns the slow requests that are kept, the newest first. `whose`: with paths and callers.
-pub fn slow(session: &Session, whose: bool) -> String {
+pub(crate) fn slow(session: &Session, whose: bool) -> String {
     let log = &session.observer.slow;
     let kept: Vec<Value> = log.kept().iter().map(|slow| slow_request(slow, whose)).collect();
     line(&json!({ "threshold": threshold(session), "count": log.count(), "slow": kept }))
@@ -172,7 +172,7 @@ fn slow_request(slow: &Slow, whose: bool) -> Value {
 }
 
 /// Returns the options of the mount and facts of the volume.
-pub fn config(session: &Session) -> String {
+pub(crate) fn config(session: &Session) -> String {
     let info = session.views.get().info();
     let config = session.observer.config.get();
     line(&json!({
@@ -196,7 +196,7 @@ pub fn config(session: &Session) -> String {
 }
 
 /// Returns the health.
-pub fn health(session: &Session) -> String {
+pub(crate) fn health(session: &Session) -> String {
     line(&health::of(session))
 }
 

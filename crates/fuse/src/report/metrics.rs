@@ -20,7 +20,7 @@ const BOUNDS: [u32; 13] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34];
 
 /// A format of text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub(crate) enum Format {
     /// Prometheus, 0.0.4.
     Prometheus,
     /// OpenMetrics, 1.0.
@@ -29,7 +29,7 @@ pub enum Format {
 
 impl Format {
     /// Returns the media type.
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match self {
             Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -107,7 +107,7 @@ fn escaped(value: &str) -> String {
 }
 
 /// Returns all metrics of a mount.
-pub fn text(session: &Session, format: Format) -> String {
+pub(crate) fn text(session: &Session, format: Format) -> String {
     let mut out = Text { text: String::new(), format };
     mount(session, &mut out);
     operations(session, &mut out);

@@ -8,18 +8,18 @@
 //!
 //! A report is a view of counters that go on meanwhile: its parts are read one after the other.
 
-pub mod health;
-pub mod http;
-pub mod json;
-pub mod metrics;
-pub mod pages;
+pub(crate) mod health;
+pub(crate) mod http;
+pub(crate) mod json;
+pub(crate) mod metrics;
+pub(crate) mod pages;
 
 use crate::session::Session;
 use metrics::Format;
 
 /// A page of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Page {
+pub(crate) enum Page {
     /// Counters, gauges, operations.
     Stats,
     /// The same as text for Prometheus.
@@ -34,10 +34,11 @@ pub enum Page {
 
 impl Page {
     /// All pages.
-    pub const ALL: [Page; 5] = [Page::Stats, Page::Metrics, Page::Slow, Page::Config, Page::Health];
+    pub(crate) const ALL: [Page; 5] =
+        [Page::Stats, Page::Metrics, Page::Slow, Page::Config, Page::Health];
 
     /// Returns the name of its file.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Page::Stats => "stats",
             Page::Metrics => "metrics",
@@ -48,7 +49,7 @@ impl Page {
     }
 
     /// Returns the text of this moment, for somebody who may know everything about the mount.
-    pub fn text(self, session: &Session) -> Vec<u8> {
+    pub(crate) fn text(self, session: &Session) -> Vec<u8> {
         match self {
             Page::Stats => json::stats(session).into_bytes(),
             Page::Metrics => metrics::text(session, Format::Prometheus).into_bytes(),

@@ -12,7 +12,7 @@ use std::sync::Weak;
 const HTML: &str = include_str!("page.html");
 
 /// The pages of a mount.
-pub struct MountPages {
+pub(crate) struct MountPages {
     session: Weak<Session>,
     /// With paths and callers of slow requests.
     whose: bool,
@@ -20,7 +20,7 @@ pub struct MountPages {
 
 impl MountPages {
     /// Makes the pages of a mount, for a server at an address.
-    pub fn new(session: Weak<Session>, address: &Address) -> MountPages {
+    pub(crate) fn new(session: Weak<Session>, address: &Address) -> MountPages {
         MountPages { session, whose: matches!(address, Address::Unix(_)) }
     }
 }

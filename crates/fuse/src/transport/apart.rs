@@ -17,7 +17,7 @@ use std::io;
 /// Gives this thread descriptors of its own: copies of the process's, but for standard input, which
 /// is the keeper's socket, and output, whose reader waits for its end. It must not write to the
 /// volume from now on.
-pub fn take_own_descriptors() -> io::Result<()> {
+pub(crate) fn take_own_descriptors() -> io::Result<()> {
     // SAFETY: descriptors that other threads open from now on are not known here, and numbers that
     // they close stay open here. This thread uses none but those that it has got before it began.
     unsafe { unshare_unsafe(UnshareFlags::FILES)? };

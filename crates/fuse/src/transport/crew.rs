@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 const SPARES_MAX: usize = 128;
 
 /// Bookkeeping of the threads of one mount.
-pub struct Crew {
+pub(super) struct Crew {
     wanted: usize,
     state: Mutex<State>,
     wake: Condvar,
@@ -35,7 +35,7 @@ struct State {
 /// Action that a thread must take before it blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub enum Relief {
+pub(super) enum Relief {
     /// Nothing: enough are left, or a spare has been woken.
     Arranged,
     /// Start a new spare.
@@ -44,13 +44,13 @@ pub enum Relief {
 
 impl Crew {
     /// Creates a crew of `wanted` threads that are all about to serve.
-    pub fn new(wanted: usize) -> Crew {
+    pub(super) fn new(wanted: usize) -> Crew {
         let state = State { serving: wanted, ..State::default() };
         Crew { wanted, state: Mutex::new(state), wake: Condvar::new() }
     }
 
     /// Called by a thread that is about to block.
-    pub fn step_out(&self) -> Relief {
+    pub(super) fn step_out(&self) -> Relief {
         let mut state = self.state.lock();
         state.serving -= 1;
         if state.serving >= self.wanted || state.closed {
@@ -71,20 +71,20 @@ impl Crew {
     }
 
     /// Called when a spare could not be started.
-    pub fn hire_failed(&self) {
+    pub(super) fn hire_failed(&self) {
         let mut state = self.state.lock();
         state.spares -= 1;
         state.serving -= 1;
     }
 
     /// Called by a thread that serves again.
-    pub fn step_in(&self) {
+    pub(super) fn step_in(&self) {
         self.state.lock().serving += 1;
     }
 
     /// Called by a spare between requests: sleeps while enough others serve. `false`: the mount is
     /// gone.
-    pub fn rest(&self) -> bool {
+    pub(super) fn rest(&self) -> bool {
         let mut state = self.state.lock();
         if state.closed || state.serving <= self.wanted {
             return !state.closed;
@@ -101,7 +101,7 @@ impl Crew {
     }
 
     /// Ends every parked spare.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.state.lock().closed = true;
         self.wake.notify_all();
     }

@@ -22,9 +22,9 @@ use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Device of the kernel's FUSE client.
-pub const DEVICE: &str = "/dev/fuse";
+pub(crate) const DEVICE: &str = "/dev/fuse";
 /// Room for the header and the operation's structure in front of the largest write.
-pub const HEADROOM: usize = 4096;
+pub(crate) const HEADROOM: usize = 4096;
 /// Pause between reads beside rings, so that a read gets many FORGETs at once instead of one with a
 /// wake-up each. Nobody waits for their answer.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -34,12 +34,12 @@ const IOC_CLONE: rustix::ioctl::Opcode = 0x8004_e500;
 const OUT: usize = size_of::<OutHeader>();
 
 /// Opens the device.
-pub fn open() -> io::Result<OwnedFd> {
+pub(crate) fn open() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Opens another descriptor of the same connection.
-pub fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let new = open()?;
     // SAFETY: the ioctl reads a u32 through its pointer argument, which is what a setter passes.
     let request = unsafe { rustix::ioctl::Setter::<IOC_CLONE, u32>::new(of.as_raw_fd() as u32) };
@@ -49,7 +49,7 @@ pub fn clone(of: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// Configuration of a server of this transport.
-pub struct Task<S: Serve> {
+pub(crate) struct Task<S: Serve> {
     /// State shared by its workers.
     pub shared: Arc<S::Shared>,
     /// The connection, whose handshake is done.
@@ -68,7 +68,7 @@ pub struct Task<S: Serve> {
 
 /// Descriptors of a connection that outlives the server. What was read through one of them is sent
 /// again only if another process holds it too: so threads use these, and make no others.
-pub struct Kept {
+pub(crate) struct Kept {
     /// Those that no thread uses. Threads beyond their number share the connection's own.
     pub clones: Mutex<Vec<OwnedFd>>,
     /// Stops the threads.
@@ -83,7 +83,7 @@ struct Server<S: Serve> {
 }
 
 /// Starts the threads that serve a mount.
-pub fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
+pub(crate) fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
     let (count, crew) = (task.threads, Crew::new(task.threads));
     let server = Arc::new(Server { task, crew, threads: threads.clone() });
     tell_kernel(&server)?;

@@ -2,11 +2,11 @@
 //! sends the [`Reply`](crate::protocol::Reply). Nothing outside this module depends on whether that
 //! goes through reads and writes or shared rings.
 
-pub mod apart;
+pub(crate) mod apart;
 mod crew;
-pub mod device;
-pub mod pause;
-pub mod uring;
+pub(crate) mod device;
+pub(crate) mod pause;
+pub(crate) mod uring;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,13 +14,17 @@ use std::thread::{Builder, JoinHandle};
 
 /// The threads that serve one mount, whatever the transport.
 #[derive(Clone, Default)]
-pub struct Threads {
+pub(crate) struct Threads {
     running: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Threads {
     /// Starts one more thread.
-    pub fn start(&self, name: String, life: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    pub(crate) fn start(
+        &self,
+        name: String,
+        life: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
         // Held over the start, so that a waiter cannot miss the thread.
         let mut running = self.running.lock();
         running.push(Builder::new().name(name).spawn(life)?);
@@ -28,12 +32,12 @@ impl Threads {
     }
 
     /// Returns the number of threads.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.running.lock().len()
     }
 
     /// Waits until all have ended, which they do after the connection.
-    pub fn wait(&self) {
+    pub(crate) fn wait(&self) {
         // Some start others meanwhile.
         loop {
             let Some(thread) = self.running.lock().pop() else { return };

@@ -15,7 +15,7 @@ const LOOK_MAX: Duration = Duration::from_millis(2);
 
 /// The stop, and the threads that it concerns.
 #[derive(Clone, Default)]
-pub struct Pause(Arc<Inner>);
+pub(crate) struct Pause(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -29,14 +29,14 @@ struct Inner {
 struct Busy(AtomicBool);
 
 /// A thread that reads requests.
-pub struct Reading {
+pub(crate) struct Reading {
     pause: Pause,
     busy: Arc<Busy>,
 }
 
 impl Pause {
     /// Adds a thread.
-    pub fn join(&self) -> Reading {
+    pub(crate) fn join(&self) -> Reading {
         let busy = Arc::<Busy>::default();
         self.0.busy.lock().push(busy.clone());
         Reading { pause: self.clone(), busy }
@@ -44,7 +44,7 @@ impl Pause {
 
     /// Stops all threads. Returns whether none has a request in work any more; `false` after
     /// `at_most`. There is no way back.
-    pub fn stop(&self, at_most: Duration) -> bool {
+    pub(crate) fn stop(&self, at_most: Duration) -> bool {
         self.0.stopped.store(true, SeqCst);
         let (end, mut rest) = (Instant::now() + at_most, LOOK);
         loop {
@@ -59,7 +59,7 @@ impl Pause {
     }
 
     /// Returns whether the threads were stopped.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.0.stopped.load(SeqCst)
     }
 }
@@ -67,7 +67,7 @@ impl Pause {
 impl Reading {
     /// Begins the work on a request; `false`: it must be given up.
     #[inline]
-    pub fn begin(&self) -> bool {
+    pub(crate) fn begin(&self) -> bool {
         self.busy.0.store(true, SeqCst);
         let goes_on = !self.pause.is_stopped();
         if !goes_on {
@@ -78,7 +78,7 @@ impl Reading {
 
     /// Records that it was answered.
     #[inline]
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.busy.0.store(false, SeqCst);
     }
 }

@@ -40,13 +40,13 @@ macro_rules! atomics {
             pub(crate) struct $name(inner::$name);
 
             impl $name {
-                pub fn new(value: $value) -> $name {
+                pub(crate) fn new(value: $value) -> $name {
                     $name(inner::$name::new(value))
                 }
-                pub fn load(&self, order: Ordering) -> $value {
+                pub(crate) fn load(&self, order: Ordering) -> $value {
                     self.0.load(order)
                 }
-                $(pub fn $change(&self, value: $value, order: Ordering) -> $result {
+                $(pub(crate) fn $change(&self, value: $value, order: Ordering) -> $result {
                     note(self);
                     self.0.$change(value, order)
                 })*
@@ -67,7 +67,7 @@ atomics! {
 macro_rules! compared {
     ($($name:ident $value:ty,)*) => {$(
         impl $name {
-            pub fn compare_exchange(
+            pub(crate) fn compare_exchange(
                 &self,
                 old: $value,
                 new: $value,
@@ -90,14 +90,14 @@ compared! {
 pub(crate) struct Mutex<T>(inner::Mutex<T>);
 
 impl<T> Mutex<T> {
-    pub fn new(value: T) -> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
         Mutex(inner::Mutex::new(value))
     }
-    pub fn lock(&self) -> inner::MutexGuard<'_, T> {
+    pub(crate) fn lock(&self) -> inner::MutexGuard<'_, T> {
         note(self);
         self.0.lock()
     }
-    pub fn try_lock(&self) -> Option<inner::MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<inner::MutexGuard<'_, T>> {
         note(self);
         self.0.try_lock()
     }
@@ -107,22 +107,22 @@ impl<T> Mutex<T> {
 pub(crate) struct RwLock<T>(inner::RwLock<T>);
 
 impl<T> RwLock<T> {
-    pub fn new(value: T) -> RwLock<T> {
+    pub(crate) fn new(value: T) -> RwLock<T> {
         RwLock(inner::RwLock::new(value))
     }
-    pub fn read(&self) -> inner::RwLockReadGuard<'_, T> {
+    pub(crate) fn read(&self) -> inner::RwLockReadGuard<'_, T> {
         note(self);
         self.0.read()
     }
-    pub fn try_read(&self) -> Option<inner::RwLockReadGuard<'_, T>> {
+    pub(crate) fn try_read(&self) -> Option<inner::RwLockReadGuard<'_, T>> {
         note(self);
         self.0.try_read()
     }
-    pub fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
+    pub(crate) fn write(&self) -> inner::RwLockWriteGuard<'_, T> {
         note(self);
         self.0.write()
     }
-    pub fn try_write(&self) -> Option<inner::RwLockWriteGuard<'_, T>> {
+    pub(crate) fn try_write(&self) -> Option<inner::RwLockWriteGuard<'_, T>> {
         note(self);
         self.0.try_write()
     }

@@ -161,7 +161,7 @@ fn inode(generation: u32, stamp: u64) -> Inode {
 }
 
 impl World {
-    pub fn new(plan: &Plan) -> World {
+    pub(super) fn new(plan: &Plan) -> World {
         let device = Arc::new(MemDevice::new(GEOMETRY.bytes()));
         let counters = Arc::new(Counters::default());
         let cache = NodeCache::new(0, counters.clone());
@@ -239,7 +239,7 @@ impl World {
     }
 
     /// For tests with one thread: makes an inode with this number.
-    pub fn make(&self, at: &InodeRef) {
+    pub(super) fn make(&self, at: &InodeRef) {
         let current = self.epoch.read().unwrap();
         assert!(self.taken.lock().insert(at.ino.0), "{} was allocated twice", at.ino);
         let mut locked = at.write();
@@ -248,7 +248,7 @@ impl World {
     }
 
     /// For tests with one thread: removes the last name of an inode, in `dir`.
-    pub fn unmake(&self, at: &InodeRef, dir: Ino) {
+    pub(super) fn unmake(&self, at: &InodeRef, dir: Ino) {
         let current = self.epoch.read().unwrap();
         let mut locked = at.write();
         let generation = locked.inode().core.generation;
@@ -259,15 +259,15 @@ impl World {
     }
 
     /// Inode blocks read from the device.
-    pub fn block_reads(&self) -> u64 {
+    pub(super) fn block_reads(&self) -> u64 {
         self.counters.get(Counter::InodeBlockReads)
     }
     /// Nodes of `imap` read from the device.
-    pub fn node_reads(&self) -> u64 {
+    pub(super) fn node_reads(&self) -> u64 {
         self.counters.get(Counter::NodeReads)
     }
     /// Entries in the lists of reusable blocks.
-    pub fn listed(&self) -> usize {
+    pub(super) fn listed(&self) -> usize {
         self.budget.listed()
     }
 

@@ -21,10 +21,10 @@ pub(crate) enum Chapter {
 }
 
 impl Chapter {
-    pub const ALL: [Chapter; 5] =
+    pub(crate) const ALL: [Chapter; 5] =
         [Chapter::Parents, Chapter::Index, Chapter::Orphans, Chapter::Bulk, Chapter::Beyond];
 
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Chapter::Parents => "Every file knows its paths",
             Chapter::Index => "Inodes in memory",
@@ -121,7 +121,7 @@ pub(crate) enum Better {
 }
 
 impl Better {
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Better::More => "more",
             Better::Less => "less",

@@ -29,12 +29,12 @@ pub(super) struct Drawing {
 
 impl Drawing {
     /// Within a page, which has the styles.
-    pub fn within(&self) -> String {
+    pub(super) fn within(&self) -> String {
         self.svg("", "")
     }
 
     /// As a file.
-    pub fn alone(&self) -> String {
+    pub(super) fn alone(&self) -> String {
         let [width, height] = self.size;
         let size = format!(" width=\"{width}\" height=\"{height}\"");
         self.svg(&size, &format!("<style>{}</style>\n", colour::style_alone()))
@@ -101,23 +101,23 @@ impl<'a> Canvas<'a> {
         self.0.draw(element).map_err(failed)
     }
 
-    pub fn line(&self, points: &[Point], ink: Ink, width: u32) -> Result<()> {
+    pub(super) fn line(&self, points: &[Point], ink: Ink, width: u32) -> Result<()> {
         let points: Vec<Pixel> = points.iter().copied().map(pixel).collect();
         self.element(&PathElement::new(points, ink.marker().stroke_width(width)))
     }
 
-    pub fn rect(&self, from: Point, to: Point, ink: Ink) -> Result<()> {
+    pub(super) fn rect(&self, from: Point, to: Point, ink: Ink) -> Result<()> {
         self.element(&Rectangle::new([pixel(from), pixel(to)], ink.marker().filled()))
     }
 
     /// A filled area through which the figure behind it can be seen.
-    pub fn band(&self, points: &[Point], ink: Ink) -> Result<()> {
+    pub(super) fn band(&self, points: &[Point], ink: Ink) -> Result<()> {
         let points: Vec<Pixel> = points.iter().copied().map(pixel).collect();
         self.element(&Polygon::new(points, ink.marker().mix(0.2).filled()))
     }
 
     /// A mark of a system: also its form tells systems apart.
-    pub fn mark(&self, (x, y): Point, slot: u8) -> Result<()> {
+    pub(super) fn mark(&self, (x, y): Point, slot: u8) -> Result<()> {
         let ink = Ink::Series(slot);
         let form = |corners: &[Point]| {
             let points: Vec<Pixel> =
@@ -133,7 +133,14 @@ impl<'a> Canvas<'a> {
     }
 
     /// A text; in height, its middle is at the point.
-    pub fn text(&self, text: &str, at: Point, anchor: Anchor, size: f64, ink: Ink) -> Result<()> {
+    pub(super) fn text(
+        &self,
+        text: &str,
+        at: Point,
+        anchor: Anchor,
+        size: f64,
+        ink: Ink,
+    ) -> Result<()> {
         let anchor = match anchor {
             Anchor::Left => HPos::Left,
             Anchor::Middle => HPos::Center,
@@ -169,7 +176,7 @@ pub(super) struct Legend {
 }
 
 impl Legend {
-    pub fn of(systems: &[(String, u8)]) -> Legend {
+    pub(super) fn of(systems: &[(String, u8)]) -> Legend {
         let mut entries = Vec::new();
         let (mut x, mut y) = (8.0, 14.0);
         for (name, slot) in systems {
@@ -185,7 +192,7 @@ impl Legend {
     }
 
     /// Draws it, with the marks of lines or with squares of bars.
-    pub fn draw(&self, canvas: &Canvas<'_>, is_lines: bool) -> Result<()> {
+    pub(super) fn draw(&self, canvas: &Canvas<'_>, is_lines: bool) -> Result<()> {
         for (name, slot, (x, y)) in &self.entries {
             if is_lines {
                 canvas.line(&[(*x, *y), (x + 20.0, *y)], Ink::Series(*slot), 2)?;

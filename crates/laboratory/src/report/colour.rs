@@ -63,7 +63,7 @@ const PLAIN: [(Ink, &str, [&str; 2]); 5] = [
 
 impl Ink {
     /// The colour that it is drawn in.
-    pub fn marker(self) -> RGBColor {
+    pub(super) fn marker(self) -> RGBColor {
         match self {
             Ink::Text => RGBColor(1, 1, 1),
             Ink::Muted => RGBColor(1, 1, 2),

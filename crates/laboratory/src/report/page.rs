@@ -13,7 +13,7 @@ pub(super) struct Text {
 }
 
 impl Text {
-    pub fn of(main: impl Into<String>) -> Text {
+    pub(super) fn of(main: impl Into<String>) -> Text {
         Text { main: main.into(), ..Text::default() }
     }
 }

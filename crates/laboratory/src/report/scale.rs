@@ -13,7 +13,7 @@ pub(super) struct Scale {
 
 impl Scale {
     /// A scale of amounts: from 0, or logarithmic if they span more than `log_over` times.
-    pub fn of_amounts(values: &[f64], log_over: f64, from: f64, to: f64) -> Scale {
+    pub(super) fn of_amounts(values: &[f64], log_over: f64, from: f64, to: f64) -> Scale {
         let positive = values.iter().copied().filter(|it| it.is_finite() && *it > 0.0);
         let (low, high) =
             positive.fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
@@ -29,7 +29,7 @@ impl Scale {
 
     /// A scale of positions: no wider than they are, logarithmic if they span more than
     /// `log_over` times.
-    pub fn of_positions(values: &[f64], log_over: f64, from: f64, to: f64) -> Scale {
+    pub(super) fn of_positions(values: &[f64], log_over: f64, from: f64, to: f64) -> Scale {
         let finite = values.iter().copied().filter(|it| it.is_finite());
         let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), it| {
             (low.min(it), high.max(it))
@@ -44,7 +44,7 @@ impl Scale {
     }
 
     /// Returns the pixel of a value, within the scale.
-    pub fn at(&self, value: f64) -> f64 {
+    pub(super) fn at(&self, value: f64) -> f64 {
         let of = |it: f64| if self.is_log { it.max(f64::MIN_POSITIVE).log10() } else { it };
         let part = (of(value) - of(self.low)) / (of(self.high) - of(self.low));
         let part = if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 };
@@ -52,7 +52,7 @@ impl Scale {
     }
 
     /// Returns the values to mark.
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(super) fn ticks(&self) -> Vec<f64> {
         let within = |it: &f64| *it >= self.low * (1.0 - 1e-9) && *it <= self.high * (1.0 + 1e-9);
         if self.is_log {
             let [low, high] = [self.low, self.high].map(|it| it.log10());

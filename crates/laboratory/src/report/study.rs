@@ -17,7 +17,7 @@ pub(super) struct Study {
 
 impl Study {
     /// Returns the blocks of the experiment.
-    pub fn blocks(&self) -> Result<Vec<Block>> {
+    pub(super) fn blocks(&self) -> Result<Vec<Block>> {
         let it = self.experiment;
         let title = Block::Section(3, it.id.to_owned(), it.title.to_owned());
         let mut blocks = vec![title, Block::Text("", it.shows.to_owned())];
@@ -54,7 +54,7 @@ impl Study {
     }
 
     /// Returns the numbers of a figure.
-    pub fn grid(&self, figure: &Figure) -> Grid {
+    pub(super) fn grid(&self, figure: &Figure) -> Grid {
         grid::of(&self.lines, figure, self.experiment.baseline)
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct Planted {
 
 impl Planted {
     /// Makes the tree and its copy.
-    pub fn new(plan: &Plan<'_>) -> Result<Planted> {
+    pub(super) fn new(plan: &Plan<'_>) -> Result<Planted> {
         let failed = |why: &dyn std::fmt::Display| {
             LabError::failed("making a tree in", plan.root.display(), why)
         };
@@ -74,7 +74,7 @@ pub(crate) enum By {
 }
 
 impl By {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             By::Usual => "usual",
             By::Shoal => "shoal",
@@ -121,7 +121,7 @@ impl Tool {
         self
     }
 
-    pub fn command(&self) -> Command {
+    pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args);
         command

@@ -39,7 +39,7 @@ impl Sums {
     ///
     /// # Errors
     /// It has no line of a call.
-    pub fn parse(table: &str) -> Result<Sums> {
+    pub(super) fn parse(table: &str) -> Result<Sums> {
         let mut sums = Sums::default();
         for (calls, seconds, name) in table.lines().filter_map(row) {
             let is_single = SINGLE.iter().any(|part| name.contains(part))
@@ -61,12 +61,12 @@ impl Sums {
     }
 
     /// Returns the part of the time that calls about one file took, in percent.
-    pub fn single_percent(&self) -> f64 {
+    pub(super) fn single_percent(&self) -> f64 {
         percent(self.single_seconds, self.seconds)
     }
 
     /// The same of the time without that of waiting.
-    pub fn single_percent_unwaited(&self) -> f64 {
+    pub(super) fn single_percent_unwaited(&self) -> f64 {
         percent(self.single_seconds, self.seconds - self.wait_seconds)
     }
 }

@@ -7,7 +7,7 @@ use shoal::{Credentials, Dir, Result, Volume};
 use std::path::PathBuf;
 
 /// The volume that an example works on.
-pub struct Place {
+pub(crate) struct Place {
     /// Path of the volume.
     pub path: PathBuf,
     /// The arguments behind it.
@@ -17,7 +17,7 @@ pub struct Place {
 
 impl Place {
     /// The place that the command line names: `EXAMPLE [VOLUME [ARGUMENT]...]`.
-    pub fn from_arguments(example: &str) -> Place {
+    pub(crate) fn from_arguments(example: &str) -> Place {
         let mut arguments = std::env::args().skip(1);
         if let Some(path) = arguments.next() {
             return Place { path: path.into(), arguments: arguments.collect(), scratch: None };
@@ -30,18 +30,18 @@ impl Place {
     }
 
     /// Returns whether the command line names the volume, which may then hold anything.
-    pub fn is_named(&self) -> bool {
+    pub(crate) fn is_named(&self) -> bool {
         self.scratch.is_none()
     }
 
     /// Opens the volume, and makes it if it does not exist. Its file is sparse, so that 1 GiB takes
     /// no more space than what is written.
-    pub fn open(&self) -> Result<Volume> {
+    pub(crate) fn open(&self) -> Result<Volume> {
         Volume::options().create(true).size(1 << 30).open(&self.path)
     }
 
     /// Opens the directory that the argument with this number names, or `default`; a new one.
-    pub fn directory(&self, volume: &Volume, argument: usize, default: &str) -> Result<Dir> {
+    pub(crate) fn directory(&self, volume: &Volume, argument: usize, default: &str) -> Result<Dir> {
         let path = self.arguments.get(argument).map_or(default, String::as_str);
         // Paths in the library are relative to a directory, as with `openat`.
         volume.root(Credentials::current()).create_dir_all(path.trim_start_matches('/'))

@@ -46,7 +46,7 @@ fn is_dir(change: &Change) -> bool {
 }
 
 impl Copy {
-    pub fn of(place: Ino) -> Copy {
+    pub(super) fn of(place: Ino) -> Copy {
         Copy {
             place,
             mark: None,
@@ -58,7 +58,7 @@ impl Copy {
     }
 
     /// Brings the copy up to date by the feed, and compares it with the tree.
-    pub fn bring_up(
+    pub(super) fn bring_up(
         &mut self,
         volume: &Volume,
         rng: &mut Rng,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Bytes of a page.
-pub const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// A sparse sequence of bytes with its hash.
 #[derive(Clone, Debug, Default)]

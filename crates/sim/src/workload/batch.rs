@@ -26,7 +26,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    pub fn of_seed(seed: u64, profile: &Profile) -> Batches {
+    pub(super) fn of_seed(seed: u64, profile: &Profile) -> Batches {
         let mut rng = Rng::new(seed).fork(13);
         let share = *rng.pick(&[0, 10, 30, 100]);
         let per_mille = if profile.name == BATCHES.name { 400 } else { share };

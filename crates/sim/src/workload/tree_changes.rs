@@ -15,7 +15,7 @@ pub(super) struct TreeChanges {
 }
 
 impl TreeChanges {
-    pub fn of_seed(seed: u64) -> TreeChanges {
+    pub(super) fn of_seed(seed: u64) -> TreeChanges {
         let mut rng = Rng::new(seed).fork(17);
         let per_mille = *rng.pick(&[0, 5, 20, 60]);
         TreeChanges { rng, per_mille }

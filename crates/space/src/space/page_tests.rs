@@ -19,7 +19,7 @@ pub(crate) struct Disk(BTreeMap<u32, Vec<UsageEntry>>);
 
 impl Disk {
     /// Writes the due pages and checks the whole table. Returns the numbers of the pages.
-    pub fn write(&mut self, space: &Space, frozen: &mut Frozen) -> BTreeSet<u32> {
+    pub(super) fn write(&mut self, space: &Space, frozen: &mut Frozen) -> BTreeSet<u32> {
         let mut due = BTreeSet::new();
         while let Some(number) = frozen.next_due(space) {
             due.insert(number);
@@ -39,7 +39,7 @@ impl Disk {
     }
 
     /// The table that an open would find.
-    pub fn read(&self, geometry: &Geometry, positions: [Addr; STREAMS]) -> UsageTable {
+    pub(super) fn read(&self, geometry: &Geometry, positions: [Addr; STREAMS]) -> UsageTable {
         let mut table = UsageTable::blank(geometry, positions);
         for (number, entries) in &self.0 {
             let page = UsagePage { number: *number, epoch: 1, entries: entries.clone() };

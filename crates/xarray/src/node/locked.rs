@@ -34,17 +34,17 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Returns whether the node has left the tree. The caller must then search again.
     #[inline]
-    pub fn is_dead(&self) -> bool {
+    pub(crate) fn is_dead(&self) -> bool {
         self.node.dead.load(Ordering::Relaxed)
     }
 
     /// Its slot number in its parent.
-    pub fn offset(&self) -> usize {
+    pub(crate) fn offset(&self) -> usize {
         usize::from(self.node.offset)
     }
 
     /// The parent; `None` for the topmost node.
-    pub fn parent(&self, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
+    pub(crate) fn parent(&self, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
         // SAFETY: a node's parent lives as long as the node is in the tree, and the pointer
         // changes only under the lock that we hold. Every parent since we found this node was
         // reachable after our pin began, so it lives as long as the pin (rules 3 and 4).
@@ -53,7 +53,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// The state that the parent must know.
     #[inline]
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         let present = self.get(&self.node.present);
         Summary {
             empty: present == 0 && self.node.pins.load(Ordering::Relaxed) == 0,
@@ -64,19 +64,19 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Returns whether it has no free index.
     #[inline]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.node.free() == 0
     }
 
     /// Returns whether its only child is the first one, so that the child could become the topmost
     /// node.
-    pub fn has_only_first_child(&self) -> bool {
+    pub(crate) fn has_only_first_child(&self) -> bool {
         self.node.level > 0 && self.get(&self.node.present) == 1
     }
 
     /// Returns the entry in a slot.
     #[inline]
-    pub fn entry(&self, offset: usize) -> Option<E> {
+    pub(crate) fn entry(&self, offset: usize) -> Option<E> {
         let raw = self.raw(offset);
         // SAFETY: the entry is in the slot and cannot leave it before we unlock.
         is_entry(raw).then(|| unsafe { E::clone_raw(raw) })
@@ -84,7 +84,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Borrows the entry in a slot.
     #[inline]
-    pub fn look(&self, offset: usize) -> Option<E::Ref<'_>> {
+    pub(crate) fn look(&self, offset: usize) -> Option<E::Ref<'_>> {
         let raw = self.raw(offset);
         // SAFETY: the entry is in the slot and cannot leave it before we unlock, which ends the
         // borrow.
@@ -93,7 +93,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Returns whether the slot holds exactly this entry, or nothing if `entry` is `None`.
     #[inline]
-    pub fn holds(&self, offset: usize, entry: Option<&E>) -> bool {
+    pub(crate) fn holds(&self, offset: usize, entry: Option<&E>) -> bool {
         self.raw(offset) == entry.map_or(null_mut(), E::as_raw)
     }
 
@@ -104,7 +104,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Stores an entry in a leaf's slot and returns the previous one. The marks are kept.
     #[inline]
-    pub fn put(&self, offset: usize, entry: E) -> Option<Left<E>> {
+    pub(crate) fn put(&self, offset: usize, entry: E) -> Option<Left<E>> {
         assert!(self.node.level == 0, "an entry in a node above the leaves");
         let before = self.raw(offset);
         self.set(&self.node.present, offset, true);
@@ -114,7 +114,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Removes an entry from its slot, with its marks.
     #[inline]
-    pub fn take(&self, offset: usize) -> Option<Left<E>> {
+    pub(crate) fn take(&self, offset: usize) -> Option<Left<E>> {
         let before = self.raw(offset);
         if !is_entry(before) {
             return None;
@@ -134,13 +134,13 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Returns whether the entry has the mark.
     #[inline]
-    pub fn mark(&self, offset: usize, mark: usize) -> bool {
+    pub(crate) fn mark(&self, offset: usize, mark: usize) -> bool {
         self.get(&self.node.marks[mark]) >> offset & 1 == 1
     }
 
     /// Sets or clears a mark.
     #[inline]
-    pub fn set_mark(&self, offset: usize, mark: usize, on: bool) {
+    pub(crate) fn set_mark(&self, offset: usize, mark: usize, on: bool) {
         if self.mark(offset, mark) != on {
             self.set(&self.node.marks[mark], offset, on);
         }
@@ -148,7 +148,7 @@ impl<'g, E: Entry> Locked<'g, E> {
 
     /// Keeps the leaf in the tree until [`release`](Locked::release). Returns whether the index is
     /// now reserved for the caller; `false` if it already was for somebody else.
-    pub fn reserve(&self, offset: usize) -> bool {
+    pub(crate) fn reserve(&self, offset: usize) -> bool {
         self.node.pins.fetch_add(1, Ordering::Relaxed);
         let owner = self.get(&self.node.taken) >> offset & 1 == 0;
         self.set(&self.node.taken, offset, true);
@@ -156,7 +156,7 @@ impl<'g, E: Entry> Locked<'g, E> {
     }
 
     /// Ends a reservation.
-    pub fn release(&self, offset: usize, owner: bool) {
+    pub(crate) fn release(&self, offset: usize, owner: bool) {
         let pins = self.node.pins.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(pins > 0, "a reservation ends once");
         if owner {
@@ -165,17 +165,17 @@ impl<'g, E: Entry> Locked<'g, E> {
     }
 
     /// Returns whether a leaf's slot is neither in use nor reserved.
-    pub fn is_free(&self, offset: usize) -> bool {
+    pub(crate) fn is_free(&self, offset: usize) -> bool {
         self.node.free() >> offset & 1 == 1
     }
 
     /// Returns whether a slot is empty.
-    pub fn is_vacant(&self, offset: usize) -> bool {
+    pub(crate) fn is_vacant(&self, offset: usize) -> bool {
         self.raw(offset).is_null()
     }
 
     /// Attaches a node, with all below it, to an empty slot.
-    pub fn adopt(&self, offset: usize, child: NewNode<E>) {
+    pub(crate) fn adopt(&self, offset: usize, child: NewNode<E>) {
         assert!(self.raw(offset).is_null() && child.fits(self.node, offset), "a place is taken");
         self.set(&self.node.present, offset, true);
         child.node().parent.store(std::ptr::from_ref(self.node).cast_mut(), Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl<'g, E: Entry> Locked<'g, E> {
     }
 
     /// Records the state of a child, which is locked. Removes the child if it is empty.
-    pub fn note(&self, child: &Locked<'_, E>, summary: Summary) -> Option<Dead<E>> {
+    pub(crate) fn note(&self, child: &Locked<'_, E>, summary: Summary) -> Option<Dead<E>> {
         let offset = child.offset();
         let raw = self.raw(offset);
         assert!(raw == slot_of(child.node), "a child that is another's");
@@ -259,7 +259,7 @@ impl<E: Counted> Locked<'_, E> {
     ///
     /// `unused` sees everything that former holders did: they dropped their reference with release
     /// ordering, and the fence after m3 acquires.
-    pub fn remove_unused(
+    pub(crate) fn remove_unused(
         &self,
         offset: usize,
         entry: &E,
@@ -305,7 +305,7 @@ pub(crate) struct Left<E: Entry>(Raw, PhantomData<E>);
 impl<E: Entry> Left<E> {
     /// Returns an owned copy. The slot's reference is dropped when no reader can be looking at it.
     #[inline]
-    pub fn into_entry(self, pin: &Pin<'_>) -> E {
+    pub(crate) fn into_entry(self, pin: &Pin<'_>) -> E {
         // SAFETY: it has just left the slot, and the slot's reference is dropped only below.
         let owned = unsafe { E::clone_raw(self.0) };
         self.retire(pin);
@@ -314,7 +314,7 @@ impl<E: Entry> Left<E> {
 
     /// Drops the slot's reference when no reader can be looking at it.
     #[inline]
-    pub fn retire(self, pin: &Pin<'_>) {
+    pub(crate) fn retire(self, pin: &Pin<'_>) {
         /// Entries may be dropped by any thread.
         struct Share(Raw);
         // SAFETY: `Entry` is `Send`, and `drop_raw` needs nothing else.

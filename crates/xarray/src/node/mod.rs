@@ -123,14 +123,14 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Replaces `full`, for the state before an entry was stored.
-    pub fn with_full(self, full: bool) -> Summary {
+    pub(crate) fn with_full(self, full: bool) -> Summary {
         Summary { full, ..self }
     }
 
     /// Returns whether the parent must be updated. A leaf that was already empty belongs to a
     /// thread that is about to fill it.
     #[inline]
-    pub fn differs(self, before: Summary) -> bool {
+    pub(crate) fn differs(self, before: Summary) -> bool {
         self.empty && !before.empty || self.full != before.full || self.marked != before.marked
     }
 }
@@ -154,7 +154,7 @@ impl<E: Entry> Node<E> {
 
     /// Returns the node in a slot.
     #[inline]
-    pub fn child<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
+    pub(crate) fn child<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<&'g Node<E>> {
         node_in(self.slots[offset].load(Ordering::Acquire)).map(|node| {
             // SAFETY: a slot that says it holds a node does (rule 1). The node was reachable
             // after the pin began, because this one was, and is retired later (rule 4), so it lives
@@ -165,7 +165,7 @@ impl<E: Entry> Node<E> {
 
     /// Borrows the entry in a slot, also while it has `LEAVING`.
     #[inline]
-    pub fn peek<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<E::Ref<'g>> {
+    pub(crate) fn peek<'g>(&self, offset: usize, _pin: &'g Pin<'_>) -> Option<E::Ref<'g>> {
         let raw = settled::<E>(self.slots[offset].load(Ordering::Acquire));
         // SAFETY: a value that is neither null nor a node is an entry (rule 1). It was in the
         // slot after the pin began, and the slot's reference is dropped through the epoch.
@@ -174,14 +174,14 @@ impl<E: Entry> Node<E> {
 
     /// Returns an owned copy of the entry in a slot.
     #[inline]
-    pub fn get(&self, offset: usize, _pin: &Pin<'_>) -> Option<E> {
+    pub(crate) fn get(&self, offset: usize, _pin: &Pin<'_>) -> Option<E> {
         // SAFETY: an entry, and the slot's reference is not dropped while we are pinned.
         self.share(offset, |raw| unsafe { E::clone_raw(raw) })
     }
 
     /// Returns a use of the entry in a slot, made by `use_it`, that a remover is guaranteed to see.
     #[inline]
-    pub fn get_as<'g, U>(
+    pub(crate) fn get_as<'g, U>(
         &self,
         offset: usize,
         _pin: &'g Pin<'_>,
@@ -227,7 +227,7 @@ impl<E: Entry> Node<E> {
 
     /// The slots that match `select`, a bit for each. May contain too many, never too few.
     #[inline]
-    pub fn slots(&self, select: Select) -> u64 {
+    pub(crate) fn slots(&self, select: Select) -> u64 {
         match select {
             Select::Present => self.present.load(Ordering::Acquire),
             Select::Marked(mark) => self.marks[mark].load(Ordering::Acquire),
@@ -236,14 +236,14 @@ impl<E: Entry> Node<E> {
 
     /// The slots that are free or have a free index below. A hint: it may be outdated at once.
     #[inline]
-    pub fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         let used = if self.level == 0 { self.present.load(Ordering::Relaxed) } else { 0 };
         !(used | self.taken.load(Ordering::Relaxed)) & ALL
     }
 
     /// Takes the lock. The node may be dead by then.
     #[inline]
-    pub fn lock(&self) -> Locked<'_, E> {
+    pub(crate) fn lock(&self) -> Locked<'_, E> {
         Locked::new(self, self.lock.lock())
     }
 }

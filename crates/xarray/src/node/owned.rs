@@ -13,7 +13,7 @@ pub(crate) struct NewNode<E: Entry>(NonNull<Node<E>>);
 
 impl<E: Entry> NewNode<E> {
     /// Allocates an empty node for this level and slot.
-    pub fn try_new(level: usize, offset: usize) -> Result<NewNode<E>, AllocError> {
+    pub(crate) fn try_new(level: usize, offset: usize) -> Result<NewNode<E>, AllocError> {
         assert!(level < LEVELS && offset < FANOUT);
         #[cfg(any(test, feature = "fail-alloc"))]
         if !crate::alloc::fail::permits() {
@@ -37,7 +37,7 @@ impl<E: Entry> NewNode<E> {
     }
 
     /// Attaches a node below this one.
-    pub fn adopt(&self, child: NewNode<E>) {
+    pub(crate) fn adopt(&self, child: NewNode<E>) {
         let offset = usize::from(child.node().offset);
         self.node().lock().adopt(offset, child);
     }
@@ -95,7 +95,7 @@ impl<E: Entry> Dead<E> {
     }
 
     /// Frees the node when no thread can be looking at it.
-    pub fn retire(self, pin: &Pin<'_>) {
+    pub(crate) fn retire(self, pin: &Pin<'_>) {
         // SAFETY: the node is out of the tree, and a `Dead` is made and used once per node. A
         // node that was replaced by its only child still points to it, so it is freed without its
         // children.

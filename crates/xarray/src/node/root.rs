@@ -13,19 +13,19 @@ pub(crate) struct Root<E: Entry>(AtomicPtr<()>, PhantomData<E>);
 
 impl<E: Entry> Root<E> {
     /// A root without a node.
-    pub fn new() -> Root<E> {
+    pub(crate) fn new() -> Root<E> {
         Root(AtomicPtr::new(null_mut()), PhantomData)
     }
 
     /// The topmost node and its level.
     #[inline]
-    pub fn load<'g>(&self, pin: &'g Pin<'_>) -> Option<(&'g Node<E>, usize)> {
+    pub(crate) fn load<'g>(&self, pin: &'g Pin<'_>) -> Option<(&'g Node<E>, usize)> {
         self.top(pin).map(|(node, shift)| (node, (shift / BITS) as usize))
     }
 
     /// The topmost node and the lowest index bit that its level decodes.
     #[inline]
-    pub fn top<'g>(&self, _pin: &'g Pin<'_>) -> Option<(&'g Node<E>, u32)> {
+    pub(crate) fn top<'g>(&self, _pin: &'g Pin<'_>) -> Option<(&'g Node<E>, u32)> {
         let raw = self.0.load(Ordering::Acquire);
         let tag = raw.addr() % ALIGN;
         // SAFETY: the root holds null or a node, which was reachable after the pin began.
@@ -34,13 +34,13 @@ impl<E: Entry> Root<E> {
     }
 
     /// Returns whether this is the topmost node.
-    pub fn is(&self, node: &Locked<'_, E>) -> bool {
+    pub(crate) fn is(&self, node: &Locked<'_, E>) -> bool {
         let raw = std::ptr::from_ref(node.node).cast_mut().cast::<()>();
         self.0.load(Ordering::Relaxed) == raw.wrapping_byte_add(tag(node.node))
     }
 
     /// Sets the first node. Does nothing if there already is one.
-    pub fn plant(&self, node: NewNode<E>) {
+    pub(crate) fn plant(&self, node: NewNode<E>) {
         let raw = pointer(&node);
         let (ok, no) = (Ordering::Release, Ordering::Relaxed);
         if self.0.compare_exchange(null_mut(), raw, ok, no).is_ok() {
@@ -50,7 +50,7 @@ impl<E: Entry> Root<E> {
 
     /// Puts a spine of nodes, each the first child of the one above, on top of the topmost node,
     /// which is locked.
-    pub fn raise(&self, top: &Locked<'_, E>, spine: NewNode<E>, pin: &Pin<'_>) {
+    pub(crate) fn raise(&self, top: &Locked<'_, E>, spine: NewNode<E>, pin: &Pin<'_>) {
         assert!(self.is(top) && top.offset() == 0 && top.node.level < spine.node().level);
         let raw = self.0.load(Ordering::Relaxed);
         let below = raw.wrapping_byte_sub(tag(top.node)).wrapping_byte_add(NODE);
@@ -65,7 +65,7 @@ impl<E: Entry> Root<E> {
     }
 
     /// Makes the only child of the topmost node the new topmost node; both are locked.
-    pub fn lower(&self, top: &Locked<'_, E>, child: &Locked<'_, E>) -> Option<Dead<E>> {
+    pub(crate) fn lower(&self, top: &Locked<'_, E>, child: &Locked<'_, E>) -> Option<Dead<E>> {
         let below = top.raw(0);
         assert!(self.is(top) && top.has_only_first_child() && below == slot_of(child.node));
         let raw = below.wrapping_byte_sub(NODE).wrapping_byte_add(tag(child.node));
@@ -74,7 +74,7 @@ impl<E: Entry> Root<E> {
     }
 
     /// Removes the topmost node, which is locked and empty.
-    pub fn clear(&self, top: &Locked<'_, E>) -> Option<Dead<E>> {
+    pub(crate) fn clear(&self, top: &Locked<'_, E>) -> Option<Dead<E>> {
         assert!(self.is(top) && top.summary().empty);
         self.replace(top, null_mut())
     }

@@ -13,7 +13,7 @@ struct Entry {
 
 /// A list of entries between braces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declaration {
+pub(super) struct Declaration {
     /// Declared name.
     pub name: String,
     /// Range of the entries in the source.
@@ -30,7 +30,7 @@ pub struct Declaration {
 
 /// A change of one declaration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mutation {
+pub(super) struct Mutation {
     /// Description of the change.
     pub name: String,
     /// The whole source with the change.
@@ -38,7 +38,7 @@ pub struct Mutation {
 }
 
 /// The declarations in a source file.
-pub fn declarations(source: &str) -> Vec<Declaration> {
+pub(super) fn declarations(source: &str) -> Vec<Declaration> {
     let mut found = Vec::new();
     for (word, end) in [("\nlayout! {", ';'), ("\nitems! {", ';'), ("\nnumbered! {", ',')] {
         for (at, _) in source.match_indices(word) {
@@ -163,7 +163,7 @@ fn entry(text: &str) -> Option<Entry> {
 
 impl Declaration {
     /// Every change of one field, in the source that it was found in.
-    pub fn mutations(&self, source: &str) -> Vec<Mutation> {
+    pub(super) fn mutations(&self, source: &str) -> Vec<Mutation> {
         let mut all = Vec::new();
         let mut push = |what: String, entries: Vec<Entry>, longer: usize| {
             let name = format!("{}: {what}", self.name);

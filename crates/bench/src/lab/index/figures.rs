@@ -19,14 +19,14 @@ pub(super) struct Times {
 
 impl Times {
     /// With a clock that costs so much by itself.
-    pub fn new(clock_ns: u64) -> Times {
+    pub(super) fn new(clock_ns: u64) -> Times {
         let histogram = Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds");
         Times { clock_ns, histogram }
     }
 
     /// Times an operation.
     #[inline]
-    pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    pub(super) fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let result = work();
         let ns = start.elapsed().as_nanos() as u64;
@@ -35,7 +35,7 @@ impl Times {
     }
 
     /// Takes over another thread's.
-    pub fn add(&mut self, other: &Times) {
+    pub(super) fn add(&mut self, other: &Times) {
         // Bounds are the same everywhere, so adding cannot fail.
         let _ = self.histogram.add(&other.histogram);
     }
@@ -94,7 +94,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Of a pass without a clock, and one with.
-    pub fn new(
+    pub(super) fn new(
         (structure, operation): (&'static str, &'static str),
         (threads, entries): (usize, u64),
         pass: Pass,
@@ -128,13 +128,13 @@ impl Figures {
     }
 
     /// As a line of JSON.
-    pub fn json(&self) -> Result<String> {
+    pub(super) fn json(&self) -> Result<String> {
         let text = serde_json::to_string(self);
         text.map(|text| text + "\n").map_err(|e| BenchError::failed("results", "as JSON", e))
     }
 
     /// As in the message of the commit by which btrfs went from a red-black tree to an XArray.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let Figures { structure, operation, threads, .. } = self;
         let mut text = format!("{structure}, {operation}, {threads} threads\n");
         let rate = self.ops_per_second / 1e6;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 /// Defects to plant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Defect {
+pub(super) enum Defect {
     /// Collection deletes fences too.
     FencesDeleted,
     /// An owner deletes the claims before its newest manifest.
@@ -42,7 +42,7 @@ pub enum Defect {
 
 /// Bounds of a search: what each writer does, and how many requests are late and objects deleted.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     pub flushes: [u8; READER],
     pub snapshots: [u8; READER],
     pub writers: usize,
@@ -54,9 +54,9 @@ pub struct Bounds {
 }
 
 /// A step, for the trace: its process, its name, and the number of its object or slot.
-pub type Action = (usize, &'static str, usize);
+pub(super) type Action = (usize, &'static str, usize);
 
-pub struct Model {
+pub(super) struct Model {
     pub bounds: Bounds,
     pub defect: Option<Defect>,
     /// The only property that is checked; `None`: all but [`Broken::Needless`].
@@ -490,7 +490,7 @@ impl Model {
     }
 
     /// Searches, and prints the result. Returns the number of states, and the violation.
-    pub fn run(&self) -> (usize, Option<Broken>) {
+    pub(super) fn run(&self) -> (usize, Option<Broken>) {
         let begun = Instant::now();
         let (states, broken) = self.search();
         let short = broken.as_ref().map(|(broken, trace)| (*broken, trace.len()));

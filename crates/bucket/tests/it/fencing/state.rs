@@ -3,23 +3,23 @@
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Number of processes: the creator, openers, and last the reader.
-pub const PROCESSES: usize = 4;
-pub const READER: usize = PROCESSES - 1;
-pub const SLOTS: usize = 13;
-pub const NUMBERS: usize = 10;
+pub(super) const PROCESSES: usize = 4;
+pub(super) const READER: usize = PROCESSES - 1;
+pub(super) const SLOTS: usize = 13;
+pub(super) const NUMBERS: usize = 10;
 
 /// Flushes applied, the newest in the lowest four bits.
-pub type Chain = u32;
+pub(super) type Chain = u32;
 
 /// Returns whether a chain is the beginning of another one, or all of it.
-pub fn begins(part: Chain, whole: Chain) -> bool {
+pub(super) fn begins(part: Chain, whole: Chain) -> bool {
     let length = |chain: Chain| (35 - chain.leading_zeros()) / 4;
     let (part_len, whole_len) = (length(part), length(whole));
     part_len <= whole_len && u64::from(whole) >> (4 * (whole_len - part_len)) == u64::from(part)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub enum Kind {
+pub(super) enum Kind {
     #[default]
     Absent,
     Fence,
@@ -31,7 +31,7 @@ pub enum Kind {
 
 /// An object in the store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Object {
+pub(super) struct Object {
     pub kind: Kind,
     /// Its writer: the random number of an opening.
     pub by: u8,
@@ -45,16 +45,16 @@ pub struct Object {
 }
 
 /// Index of an object in [`State::objects`]: that of a log object is its slot.
-pub type Name = usize;
+pub(super) type Name = usize;
 
 /// Returns the name of a manifest.
-pub fn manifest(number: u8) -> Name {
+pub(super) fn manifest(number: u8) -> Name {
     SLOTS + number as usize
 }
 
 /// Next step of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub enum Step {
+pub(super) enum Step {
     #[default]
     Idle,
     List,
@@ -83,7 +83,7 @@ pub enum Step {
 
 /// An opening.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct Process {
+pub(super) struct Process {
     pub step: Step,
     /// Found by the load: the newest manifest, the newest complete one, its end of the log.
     pub newest: u8,
@@ -115,7 +115,7 @@ pub struct Process {
 
 /// A broken property: 1, 2, and 3 of the table above, in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Broken {
+pub(super) enum Broken {
     Lost,
     Unopenable,
     Split,
@@ -128,7 +128,7 @@ pub enum Broken {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct State {
+pub(super) struct State {
     pub objects: [Object; SLOTS + NUMBERS],
     pub processes: [Process; PROCESSES],
     /// Requests on their way.
@@ -144,7 +144,7 @@ pub struct State {
 }
 
 impl State {
-    pub fn write(&mut self, name: Name, object: Object) {
+    pub(super) fn write(&mut self, name: Name, object: Object) {
         self.objects[name] = object;
         if name < SLOTS && name > self.top as usize {
             self.top = name as u8;
@@ -152,24 +152,24 @@ impl State {
         }
     }
 
-    pub fn has(&self, number: u8) -> bool {
+    pub(super) fn has(&self, number: u8) -> bool {
         self.objects[manifest(number)].kind != Kind::Absent
     }
-    pub fn newest(&self) -> u8 {
+    pub(super) fn newest(&self) -> u8 {
         (1..NUMBERS as u8).rev().find(|number| self.has(*number)).unwrap_or(0)
     }
 }
 
 impl Process {
     /// Begins to look for the newest manifest, after a list.
-    pub fn listed(self, low: u8) -> Process {
+    pub(super) fn listed(self, low: u8) -> Process {
         let step = Step::Gallop(low, 1);
         let found = Process { newest: 0, base: 0, layers: 0, log_epoch: 0, chain: 0, ..self };
         Process { step, log_next: 1, slot: 1, ..found }
     }
 
     /// Stops all but what is on its way, and forgets what no step reads any more.
-    pub fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         let Process { epoch, task, snapshot, changes, .. } = *self;
         let Process { snapshots, next, covered, old, .. } = *self;
         let step = Step::Ended;
@@ -181,7 +181,7 @@ impl Process {
     }
 
     /// Applies the object in the next slot. Returns whether it fits.
-    pub fn apply(&mut self, object: Object) -> bool {
+    pub(super) fn apply(&mut self, object: Object) -> bool {
         if object.epoch < self.log_epoch {
             return false;
         }
@@ -194,7 +194,7 @@ impl Process {
     }
 
     /// Returns the object to create, with its name.
-    pub fn object(&self, by: usize, new: Kind) -> (Name, Object) {
+    pub(super) fn object(&self, by: usize, new: Kind) -> (Name, Object) {
         let (by, epoch, slot) = (by as u8, self.epoch, self.slot as usize);
         let object = |kind, number, chain| Object { kind, by, epoch, number, chain, base: 0 };
         match new {
@@ -214,14 +214,14 @@ impl Process {
     }
 
     /// Notes a manifest of its own that is durable, which changes a layer or, 0, is complete.
-    pub fn push(&mut self, base: u8) {
+    pub(super) fn push(&mut self, base: u8) {
         let kept = if base == 0 { 0 } else { self.layers & ((2 << base) - 1) };
         self.old |= self.layers & !kept;
         self.layers = kept | 1 << self.next;
         self.next += 1;
     }
 
-    pub fn go(&mut self, new: Kind, step: Step) {
+    pub(super) fn go(&mut self, new: Kind, step: Step) {
         match new {
             Kind::Complete => self.task = step,
             _ => self.step = step,
@@ -232,8 +232,8 @@ impl Process {
 /// Hash of a state, of which the search keeps no more. Of ten million states two have the same hash
 /// with a probability of one to 300 000. The standard library's hasher takes ten times as long.
 #[derive(Default)]
-pub struct Mix(u64);
-pub type Mixes = BuildHasherDefault<Mix>;
+pub(super) struct Mix(u64);
+pub(super) type Mixes = BuildHasherDefault<Mix>;
 
 impl Hasher for Mix {
     fn finish(&self) -> u64 {

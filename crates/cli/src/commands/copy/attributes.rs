@@ -16,7 +16,7 @@ use crate::failure::Reason;
 const ROOM: usize = 1 << 10;
 
 /// Something that has attributes.
-pub enum Held<'a> {
+pub(super) enum Held<'a> {
     /// An open file or directory.
     Fd(BorrowedFd<'a>),
     /// Something that cannot be opened, by a path that does not depend on how deep it lies.
@@ -25,14 +25,14 @@ pub enum Held<'a> {
 
 impl<'a> Held<'a> {
     /// A name in an open directory. Behind it the name itself is meant, not where a symlink leads.
-    pub fn name(dir: BorrowedFd<'a>, name: &[u8]) -> Held<'a> {
+    pub(super) fn name(dir: BorrowedFd<'a>, name: &[u8]) -> Held<'a> {
         let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
         path.extend_from_slice(name);
         Held::Path(path)
     }
 
     /// All attributes that copies keep.
-    pub fn all(&self) -> Outcome<Vec<Attribute>> {
+    pub(super) fn all(&self) -> Outcome<Vec<Attribute>> {
         let mut found = Vec::new();
         for name in self.names()?.into_iter().filter(|name| is_kept(name)) {
             match whole(|room| self.get(&name, room)) {
@@ -46,7 +46,7 @@ impl<'a> Held<'a> {
     }
 
     /// Gives it the attributes that it is to have.
-    pub fn apply(&self, kept: &mut Kept<'_>) -> Outcome<()> {
+    pub(super) fn apply(&self, kept: &mut Kept<'_>) -> Outcome<()> {
         let there = self.names()?;
         kept.apply(there, &mut |it| self.set(it).map_err(refusal), &mut |name| {
             self.remove(name).map_err(refusal)

@@ -22,7 +22,7 @@ use crate::text::printable;
 const PIECE: usize = 1 << 20;
 
 /// Destination of the copies.
-pub struct Destination<D> {
+pub(super) struct Destination<D> {
     place: Operand<D>,
     path: Vec<u8>,
     /// An open directory that the copies are made in, under their own names.
@@ -33,7 +33,7 @@ pub struct Destination<D> {
 
 impl<D> Destination<D> {
     /// Looks at what the destination is.
-    pub fn find<T: Side<Dir = D>>(
+    pub(super) fn find<T: Side<Dir = D>>(
         target: &T,
         path: &[u8],
         may_be_directory: bool,
@@ -50,13 +50,13 @@ impl<D> Destination<D> {
     }
 
     /// Returns whether copies are made in it.
-    pub fn is_directory(&self) -> bool {
+    pub(super) fn is_directory(&self) -> bool {
         self.into.is_some()
     }
 }
 
 /// A failure with the object it concerns.
-pub struct Fault {
+pub(super) struct Fault {
     object: String,
     pub(super) reason: Reason,
     /// It concerns the original, not the copy.
@@ -82,7 +82,7 @@ struct Frame<S: Side, T: Side> {
 }
 
 /// Copies trees to one target.
-pub struct Copier<'a, T: Side> {
+pub(super) struct Copier<'a, T: Side> {
     pub(super) target: &'a T,
     pub(super) options: Options,
     pub(super) shunned: Vec<Id>,
@@ -101,7 +101,7 @@ pub struct Copier<'a, T: Side> {
 
 impl<'a, T: Side> Copier<'a, T> {
     /// A copier that touches none of the files `shunned`.
-    pub fn new(target: &'a T, options: Options, shunned: Vec<Id>) -> Copier<'a, T> {
+    pub(super) fn new(target: &'a T, options: Options, shunned: Vec<Id>) -> Copier<'a, T> {
         Copier {
             target,
             options,
@@ -119,7 +119,7 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     /// Ends the copy: the exit status.
-    pub fn finish(mut self) -> Result<u8> {
+    pub(super) fn finish(mut self) -> Result<u8> {
         if let Some(out) = &mut self.out {
             out.flush()?;
         }
@@ -127,7 +127,7 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     /// Copies one operand with everything below it.
-    pub fn operand<S: Side>(
+    pub(super) fn operand<S: Side>(
         &mut self,
         source: &S,
         path: &[u8],

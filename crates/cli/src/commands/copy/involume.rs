@@ -25,7 +25,7 @@ const FEW: usize = 64;
 const VOLUME_FILESYSTEM: u64 = 1 << 63;
 
 /// A volume.
-pub struct InVolume {
+pub(crate) struct InVolume {
     session: Rc<Session>,
     who: Caller,
     filesystem: u64,
@@ -33,7 +33,7 @@ pub struct InVolume {
 
 impl InVolume {
     /// Works in an open volume.
-    pub fn new(session: Rc<Session>) -> InVolume {
+    pub(crate) fn new(session: Rc<Session>) -> InVolume {
         // Modes are set as they shall be; the umask has no say.
         let who = Caller { umask: 0, ..session.who.clone() };
         // Sessions live as long as the copy, so the address tells volumes apart.

@@ -22,20 +22,20 @@ const MARK_MAX: usize = 1 << 10;
 const BATCH: usize = 256;
 
 /// The local filesystem.
-pub struct Local {
+pub(crate) struct Local {
     uid: u32,
     gid: u32,
 }
 
 /// An open directory and the path it was reached by, from which hard links are made.
-pub struct LocalDir {
+pub(crate) struct LocalDir {
     fd: OwnedFd,
     path: Vec<u8>,
 }
 
 impl Local {
     /// On behalf of the user of this process.
-    pub fn new() -> Local {
+    pub(crate) fn new() -> Local {
         Local { uid: geteuid().as_raw(), gid: getegid().as_raw() }
     }
 
@@ -296,12 +296,12 @@ impl Local {
 }
 
 /// Identity of the file at a path, if there is one.
-pub fn identify(path: &[u8]) -> Option<Id> {
+pub(crate) fn identify(path: &[u8]) -> Option<Id> {
     fs::stat(path).ok().map(|stat| meta(&stat).id)
 }
 
 /// Identity of an open file.
-pub fn identify_open(file: BorrowedFd<'_>) -> Option<Id> {
+pub(crate) fn identify_open(file: BorrowedFd<'_>) -> Option<Id> {
     fs::fstat(file).ok().map(|stat| meta(&stat).id)
 }
 

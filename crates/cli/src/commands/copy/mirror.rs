@@ -23,11 +23,11 @@ use crate::output::Out;
 
 /// Exit status when files have vanished while they were to be copied, and nothing else failed; as
 /// that of rsync.
-pub const VANISHED: u8 = 24;
+pub(crate) const VANISHED: u8 = 24;
 
 /// Choices of the command line.
 #[derive(Clone, Copy)]
-pub struct Choices<'a> {
+pub(crate) struct Choices<'a> {
     /// Remove what the source does not have.
     pub delete: bool,
     /// Change nothing.
@@ -42,7 +42,7 @@ pub struct Choices<'a> {
 
 /// Counts of a comparison.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Files and directories of the source that were compared.
     pub compared: u64,
     /// Those made.
@@ -78,7 +78,7 @@ struct Spot<S: Side, T: Side> {
 }
 
 /// A comparison of two directories.
-pub struct Mirror<'a, S: Side, T: Side> {
+pub(crate) struct Mirror<'a, S: Side, T: Side> {
     pub(super) source: &'a S,
     pub(super) copier: Copier<'a, T>,
     pub(super) choices: Choices<'a>,
@@ -93,7 +93,7 @@ pub struct Mirror<'a, S: Side, T: Side> {
 
 impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     /// A comparison of the directories at two paths.
-    pub fn new(
+    pub(crate) fn new(
         source: &'a S,
         target: &'a T,
         tops: (&'a [u8], &'a [u8]),
@@ -108,7 +108,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Compares two directories with everything below.
-    pub fn all(&mut self, from: S::Dir, to: Option<T::Dir>) -> Result<()> {
+    pub(crate) fn all(&mut self, from: S::Dir, to: Option<T::Dir>) -> Result<()> {
         self.go_to(b"");
         let opened = self.source.stat(&from, b".", false).and_then(|meta| {
             let list = self.source.list(&from)?;
@@ -127,7 +127,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     /// Compares what has a path in both directories: a file; or a directory, with everything below
     /// if `whole`, else whether it is there. Its attributes are compared by [`Mirror::leave_spot`]
     /// when it is the directory of the last path.
-    pub fn one(&mut self, path: &[u8], whole: bool) -> Result<()> {
+    pub(crate) fn one(&mut self, path: &[u8], whole: bool) -> Result<()> {
         interrupt::check(|| self.copier.done())?;
         if is_left_out(self.choices.exclude, path) {
             return Ok(());
@@ -149,7 +149,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Returns whether something has a path in the target.
-    pub fn has_copy(&mut self, path: &[u8]) -> Result<bool> {
+    pub(crate) fn has_copy(&mut self, path: &[u8]) -> Result<bool> {
         let (parent, name) = shoal::raw::split_parent(path);
         match self.go_to_dir(parent) {
             Ok(()) => {
@@ -174,7 +174,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Removes what has a path in the target, if nothing has it in the source.
-    pub fn gone(&mut self, path: &[u8]) -> Result<()> {
+    pub(crate) fn gone(&mut self, path: &[u8]) -> Result<()> {
         interrupt::check(|| self.copier.done())?;
         if !self.choices.delete || is_left_out(self.choices.exclude, path) {
             return Ok(());
@@ -202,7 +202,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Compares the attributes of a directory.
-    pub fn dir(&mut self, path: &[u8]) -> Result<()> {
+    pub(crate) fn dir(&mut self, path: &[u8]) -> Result<()> {
         if is_left_out(self.choices.exclude, path) {
             return Ok(());
         }
@@ -213,7 +213,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Compares the attributes of the directory of the last path.
-    pub fn leave_spot(&mut self) -> Result<()> {
+    pub(crate) fn leave_spot(&mut self) -> Result<()> {
         let Some(Spot { path, from, to, meta }) = self.spot.take() else { return Ok(()) };
         self.go_to(&path);
         let left = self.finish_dir((&from, to.as_ref()), &meta, false);
@@ -221,7 +221,7 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
     }
 
     /// Ends the comparison: counts and exit status.
-    pub fn finish(mut self) -> Result<(Counts, u8)> {
+    pub(crate) fn finish(mut self) -> Result<(Counts, u8)> {
         self.leave_spot()?;
         self.out.flush()?;
         self.counts.bytes = self.copier.bytes;

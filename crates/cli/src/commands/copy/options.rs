@@ -4,7 +4,7 @@ use super::side::Meta;
 
 /// Choices of the command line.
 #[derive(Clone, Copy, Default)]
-pub struct Options {
+pub(super) struct Options {
     /// Copy directories.
     pub recursive: bool,
     /// Print each file.
@@ -18,7 +18,7 @@ pub struct Options {
 
 /// Handling of a file that exists where a copy is to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub enum Existing {
+pub(super) enum Existing {
     /// It is overwritten.
     #[default]
     Overwrite,
@@ -30,7 +30,7 @@ pub enum Existing {
 
 impl Existing {
     /// Returns whether a file that was found stays as it is.
-    pub fn stays(self, source: &Meta, found: Option<&Meta>) -> bool {
+    pub(super) fn stays(self, source: &Meta, found: Option<&Meta>) -> bool {
         match (self, found) {
             (_, None) | (Existing::Overwrite, _) => false,
             (Existing::Leave, _) => true,

@@ -9,11 +9,11 @@ use crate::failure::Reason;
 use crate::location::{Split, split_last};
 
 /// Result of one operation on one file.
-pub type Outcome<T> = Result<T, Reason>;
+pub(crate) type Outcome<T> = Result<T, Reason>;
 
 /// Identity of a file: equal for two names of one file, different on different sides.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Id {
+pub(crate) struct Id {
     /// The filesystem.
     pub filesystem: u64,
     /// The inode in it.
@@ -22,7 +22,7 @@ pub struct Id {
 
 /// Attributes that a copy keeps or needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Meta {
+pub(crate) struct Meta {
     /// Type.
     pub kind: FileKind,
     /// Permission bits, with set-id and sticky.
@@ -51,7 +51,7 @@ pub struct Meta {
 
 /// An extended attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Attribute {
+pub(crate) struct Attribute {
     /// Full name.
     pub name: Vec<u8>,
     /// Value.
@@ -60,7 +60,7 @@ pub struct Attribute {
 
 /// Returns whether copies keep an attribute of this name. Local filesystems show others, which
 /// mean something only there.
-pub fn is_kept(name: &[u8]) -> bool {
+pub(crate) fn is_kept(name: &[u8]) -> bool {
     if name == SYNC_MARK {
         return false;
     }
@@ -72,16 +72,16 @@ pub fn is_kept(name: &[u8]) -> bool {
 const TEMPORARY_MAX: usize = 200;
 
 /// Attribute of a directory that `shoal sync` has made the same as another: until when.
-pub const SYNC_MARK: &[u8] = b"user.shoal.sync";
+pub(crate) const SYNC_MARK: &[u8] = b"user.shoal.sync";
 
 /// Labels of the system, which are never removed: a new file gets its own.
 const LABEL: &[u8] = b"security.selinux";
 
 /// Access control lists, which a new file may have got from its directory.
-pub const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+pub(crate) const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// Attributes that a copy keeps, set when its contents are complete.
-pub struct Kept<'a> {
+pub(crate) struct Kept<'a> {
     /// Owner, mode and times.
     pub meta: &'a Meta,
     /// Extended attributes.
@@ -96,7 +96,7 @@ impl Kept<'_> {
     /// Makes the attributes of something new what they shall be, with the target's ways to list,
     /// set and remove one. Comes behind a change of owner and before that of the mode: the one
     /// takes capabilities away, the other may take away the right to set anything.
-    pub fn apply(
+    pub(crate) fn apply(
         &mut self,
         there: Vec<Vec<u8>>,
         set: &mut dyn FnMut(&Attribute) -> Outcome<()>,
@@ -133,7 +133,7 @@ impl Kept<'_> {
 }
 
 /// Source of attributes.
-pub enum Holder<'a, F, D> {
+pub(crate) enum Holder<'a, F, D> {
     /// An open file.
     File(&'a F),
     /// An open directory.
@@ -143,7 +143,7 @@ pub enum Holder<'a, F, D> {
 }
 
 /// A file to be copied.
-pub struct Node {
+pub(crate) struct Node {
     /// Name in its directory.
     pub name: Vec<u8>,
     /// Attributes.
@@ -153,7 +153,7 @@ pub struct Node {
 }
 
 /// An operand of the command: a directory handle and a name in it.
-pub struct Operand<D> {
+pub(crate) struct Operand<D> {
     /// The directory.
     pub dir: D,
     /// The name in it, `.` for the directory itself.
@@ -163,7 +163,7 @@ pub struct Operand<D> {
 }
 
 /// One entry of a listing; attributes may have been unreadable.
-pub struct Found {
+pub(crate) struct Found {
     /// Name.
     pub name: Vec<u8>,
     /// Attributes.
@@ -171,7 +171,7 @@ pub struct Found {
 }
 
 /// A file that is being written, and does not have its name yet.
-pub struct Draft<F> {
+pub(crate) struct Draft<F> {
     /// The file.
     pub file: F,
     /// Name that it has meanwhile; empty if it has none.
@@ -179,7 +179,7 @@ pub struct Draft<F> {
 }
 
 /// One end of a copy: a local filesystem by system calls, or a volume by the library.
-pub trait Side {
+pub(crate) trait Side {
     /// A directory.
     type Dir;
     /// A listing in progress.
@@ -320,13 +320,13 @@ pub trait Side {
 }
 
 /// Returns whether a name is none of its own: `.`, `..`, or that of the top.
-pub fn is_dots(name: &[u8]) -> bool {
+pub(crate) fn is_dots(name: &[u8]) -> bool {
     name.is_empty() || name == b"." || name == b".."
 }
 
 /// Returns a name that no other file in the directory of `name` has, for a file that gets that name
 /// when it is whole.
-pub fn temporary(name: &[u8]) -> Vec<u8> {
+pub(crate) fn temporary(name: &[u8]) -> Vec<u8> {
     // A hasher with random keys.
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     let kept = &name[..name.len().min(TEMPORARY_MAX)];
@@ -335,7 +335,7 @@ pub fn temporary(name: &[u8]) -> Vec<u8> {
 
 /// Returns the mode that a copy by this user gets. A file that changes hands must not run as its
 /// new owner.
-pub fn mode_kept(uid: u32, gid: u32, meta: &Meta) -> u32 {
+pub(crate) fn mode_kept(uid: u32, gid: u32, meta: &Meta) -> u32 {
     let same_owner = uid == 0 || (uid == meta.uid && gid == meta.gid);
     if same_owner { meta.mode } else { meta.mode & 0o1777 }
 }

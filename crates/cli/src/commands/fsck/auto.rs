@@ -23,7 +23,7 @@ use crate::output::Out;
 use crate::session::Session;
 
 /// Checks and repairs without questions; returns the exit status.
-pub fn run(args: &FsckArgs, options: &OpenOptions, out: &mut Out) -> Result<u8> {
+pub(super) fn run(args: &FsckArgs, options: &OpenOptions, out: &mut Out) -> Result<u8> {
     Session::take_ring(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     if !args.full {
         let look = OpenOptions { read_only: true, ..options.clone() };

@@ -14,7 +14,7 @@ const PASSES: usize = 5;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// The other end of `-C FD`.
-pub struct Pipe {
+pub(super) struct Pipe {
     file: File,
     volume: String,
     stage: String,
@@ -25,7 +25,7 @@ pub struct Pipe {
 impl Pipe {
     /// Opens a descriptor that this process has inherited; `None` for 0, which means a bar, and for
     /// one that cannot be written: a check does not fail for want of a reader.
-    pub fn open(fd: u32, volume: &Path) -> Option<Pipe> {
+    pub(super) fn open(fd: u32, volume: &Path) -> Option<Pipe> {
         let path = format!("/proc/self/fd/{fd}");
         let file = (fd > 0).then(|| OpenOptions::new().append(true).open(path).ok())??;
         let name = printable(volume.as_os_str().as_encoded_bytes()).into_owned();
@@ -35,7 +35,7 @@ impl Pipe {
     }
 
     /// Writes a line, if it is time for one.
-    pub fn set(&mut self, stage: &str, done: u64, total: u64) {
+    pub(super) fn set(&mut self, stage: &str, done: u64, total: u64) {
         let is_new = self.stage != stage;
         if is_new {
             self.stage = stage.to_owned();
@@ -49,7 +49,7 @@ impl Pipe {
     }
 
     /// Writes the last line.
-    pub fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         self.write(PASSES, 1, 1);
     }
 

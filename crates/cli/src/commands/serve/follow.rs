@@ -42,7 +42,7 @@ const FORCE: &str = "force";
 
 /// Role of a mount of a volume that another process owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
+pub(crate) enum Role {
     /// It shows the volume, and looks at least so often.
     Replica(Duration),
     /// It waits to become the owner: after the owner has been silent for so long at least.
@@ -51,7 +51,7 @@ pub enum Role {
 
 impl Role {
     /// Reads a mount option; `None`: it is another one.
-    pub fn parse(option: &str) -> Result<Option<Role>> {
+    pub(crate) fn parse(option: &str) -> Result<Option<Role>> {
         let (name, value) = match option.split_once('=') {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
@@ -84,7 +84,7 @@ impl Role {
 }
 
 /// Serves a mount of a volume that another process owns.
-pub fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
+pub(crate) fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
     begin(plan, report)?;
     let source = plan.volume.display().to_string();
     let default = plan.options.open_options();
@@ -332,7 +332,7 @@ fn serve_one(stream: &UnixStream, messages: &Sender<Message>) -> Option<()> {
 }
 
 /// Has the server of a mount take its volume over.
-pub fn promote(directory: &Path, force: bool) -> Result<u8> {
+pub(crate) fn promote(directory: &Path, force: bool) -> Result<u8> {
     let shown = directory.display();
     let Some(server) = shoal_fuse::server_pid(directory) else {
         return Err(Failure::failed(shown, "is not a mount of Shoal that is served"));
@@ -351,7 +351,7 @@ pub fn promote(directory: &Path, force: bool) -> Result<u8> {
 }
 
 /// Refuses a role that a plan cannot have.
-pub fn check(plan: &Plan, role: Role) -> Result<()> {
+pub(crate) fn check(plan: &Plan, role: Role) -> Result<()> {
     let object = match role {
         Role::Replica(_) => "mount option \"follow\"",
         Role::Standby(_) => "mount option \"standby\"",

@@ -42,7 +42,7 @@ struct Ring {
 }
 
 /// Serves a mount for the keeper that has started this process.
-pub fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
+pub(crate) fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
     begin(plan, args.report_ready)?;
     let _ = rustix::thread::set_name(c"shoal");
     // The keeper's own standing is not for a process with much memory.

@@ -18,7 +18,7 @@ const FIELDS: &[u8] = b"aAbBfFgGhinNorstTuUwWxXyYzZ";
 
 /// A format, read.
 #[derive(Clone, Debug)]
-pub struct Format(Vec<Piece>);
+pub(super) struct Format(Vec<Piece>);
 
 #[derive(Clone, Debug)]
 enum Piece {
@@ -27,7 +27,7 @@ enum Piece {
 }
 
 /// The facts of a file that a format can show.
-pub struct Shown<'a> {
+pub(super) struct Shown<'a> {
     /// The argument, as it was typed.
     pub name: &'a [u8],
     /// Attributes.
@@ -40,7 +40,7 @@ pub struct Shown<'a> {
 
 impl Format {
     /// Reads a format. The error says what is wrong with it.
-    pub fn parse(text: &str) -> Result<Format, String> {
+    pub(super) fn parse(text: &str) -> Result<Format, String> {
         let (mut pieces, mut plain) = (Vec::new(), Vec::new());
         let mut rest = text.bytes().peekable();
         while let Some(byte) = rest.next() {
@@ -91,7 +91,7 @@ impl Format {
     }
 
     /// Returns the line of a file.
-    pub fn line(&self, shown: &Shown<'_>) -> Vec<u8> {
+    pub(super) fn line(&self, shown: &Shown<'_>) -> Vec<u8> {
         let mut line = Vec::new();
         for piece in &self.0 {
             match piece {

@@ -35,7 +35,7 @@ const PIECE: usize = 1 << 20;
 const EXTENTS_MAX: usize = 64 << 10;
 
 /// Makes an archive of what is in `top`.
-pub fn run<S: Side>(
+pub(super) fn run<S: Side>(
     args: &TarArgs,
     side: &S,
     top: &[u8],

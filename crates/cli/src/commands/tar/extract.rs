@@ -33,7 +33,7 @@ use crate::text::printable;
 const PIECE: usize = 1 << 20;
 
 /// Extracts an archive into `top`.
-pub fn run<S: Side>(args: &TarArgs, side: &S, top: &[u8]) -> Result<u8> {
+pub(super) fn run<S: Side>(args: &TarArgs, side: &S, top: &[u8]) -> Result<u8> {
     let mut wanted = Wanted::new(args)?;
     let dir = side.directory(top);
     let dir = dir.map_err(|reason| Failure::usage(side.label(top), reason))?;

@@ -13,7 +13,7 @@ use crate::progress::eprint_line;
 use crate::session::Session;
 
 /// Changes of the directory that is archived.
-pub struct Changed<'f> {
+pub(super) struct Changed<'f> {
     feed: Feed<'f>,
     label: String,
     file: Option<&'f Path>,
@@ -21,7 +21,7 @@ pub struct Changed<'f> {
 
 impl<'f> Changed<'f> {
     /// Opens the feed, if it is asked for.
-    pub fn open(
+    pub(super) fn open(
         args: &'f TarArgs,
         session: Option<&'f Session>,
         top: &[u8],
@@ -47,7 +47,10 @@ impl<'f> Changed<'f> {
 
     /// Calls `take` with each path, and whether all below it has changed, too. Directories come
     /// last: so they get their times when everything is in them. Returns the mark of the changes.
-    pub fn each(&self, mut take: impl FnMut(&[u8], bool) -> Result<()>) -> Result<ChangeMark> {
+    pub(super) fn each(
+        &self,
+        mut take: impl FnMut(&[u8], bool) -> Result<()>,
+    ) -> Result<ChangeMark> {
         let mut some = |directories| {
             let read = self.feed.pass(&mut |change| {
                 let is_dir = change.file == Some(FileKind::Directory);
@@ -65,7 +68,7 @@ impl<'f> Changed<'f> {
     }
 
     /// Keeps the mark, when everything has been written.
-    pub fn done(&self, mark: &ChangeMark) -> Result<()> {
+    pub(super) fn done(&self, mark: &ChangeMark) -> Result<()> {
         self.file.map_or(Ok(()), |file| marks::replace(file, mark))
     }
 }

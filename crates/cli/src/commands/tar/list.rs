@@ -17,7 +17,7 @@ use crate::text::{permissions_text, printable};
 const WIDTH: usize = 19;
 
 /// Lines that describe members.
-pub struct Lines {
+pub(super) struct Lines {
     is_long: bool,
     numeric: bool,
     width: usize,
@@ -25,12 +25,12 @@ pub struct Lines {
 
 impl Lines {
     /// Names, or with `is_long` attributes, too.
-    pub fn new(args: &TarArgs, is_long: bool) -> Lines {
+    pub(super) fn new(args: &TarArgs, is_long: bool) -> Lines {
         Lines { is_long, numeric: args.numeric_owner, width: WIDTH }
     }
 
     /// Returns the line of a member, as GNU tar prints it, with its end.
-    pub fn line(&mut self, member: &Member) -> Vec<u8> {
+    pub(super) fn line(&mut self, member: &Member) -> Vec<u8> {
         let mut line = Vec::new();
         if self.is_long {
             let name_or = |name: &[u8], id: u32| match name.is_empty() || self.numeric {
@@ -86,7 +86,7 @@ fn letter(kind: Kind) -> u8 {
 }
 
 /// Lists an archive.
-pub fn run(args: &TarArgs) -> Result<u8> {
+pub(super) fn run(args: &TarArgs) -> Result<u8> {
     let mut wanted = Wanted::new(args)?;
     let mut reader = Reader::new(stream::open(args)?);
     let mut lines = Lines::new(args, args.verbose > 0);
@@ -107,7 +107,7 @@ pub fn run(args: &TarArgs) -> Result<u8> {
 }
 
 /// Reports how reading an archive has ended; returns the exit status.
-pub fn end(
+pub(super) fn end(
     args: &TarArgs,
     read: shoal_tar::Result<()>,
     wanted: Wanted,

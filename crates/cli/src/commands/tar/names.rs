@@ -10,10 +10,10 @@ use crate::args::TarArgs;
 use crate::failure::{Failure, Reason, Result};
 
 /// Bytes of a name in a list, or of a member, at most.
-pub const NAME_MAX: usize = 64 << 10;
+pub(super) const NAME_MAX: usize = 64 << 10;
 
 /// The names that `-T` gives, one after another.
-pub struct Listed {
+pub(super) struct Listed {
     input: Box<dyn BufRead>,
     end: u8,
     label: String,
@@ -21,7 +21,7 @@ pub struct Listed {
 
 impl Listed {
     /// Opens the list, if there is one.
-    pub fn open(args: &TarArgs) -> Result<Option<Listed>> {
+    pub(super) fn open(args: &TarArgs) -> Result<Option<Listed>> {
         let Some(path) = &args.files_from else { return Ok(None) };
         let end = if args.null { 0 } else { b'\n' };
         let label = path.display().to_string();
@@ -37,7 +37,7 @@ impl Listed {
     }
 
     /// Returns the next name; `None` at the end.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             let mut name = Vec::new();
             let mut input = self.input.by_ref().take(NAME_MAX as u64 + 1);
@@ -60,14 +60,14 @@ impl Listed {
 }
 
 /// The members that are wanted.
-pub struct Wanted {
+pub(super) struct Wanted {
     /// Names without slashes at the end, and whether there was such a member; `None`: all.
     names: Option<HashMap<Vec<u8>, bool>>,
 }
 
 impl Wanted {
     /// Reads the arguments and the list.
-    pub fn new(args: &TarArgs) -> Result<Wanted> {
+    pub(super) fn new(args: &TarArgs) -> Result<Wanted> {
         let list = Listed::open(args)?;
         if list.is_none() && args.members.is_empty() {
             return Ok(Wanted { names: None });
@@ -87,7 +87,7 @@ impl Wanted {
     }
 
     /// Returns whether a member is wanted: it, or a directory that it is in.
-    pub fn takes(&mut self, name: &[u8]) -> bool {
+    pub(super) fn takes(&mut self, name: &[u8]) -> bool {
         let Some(names) = &mut self.names else { return true };
         let ends = (0..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);
         let mut takes = false;
@@ -101,7 +101,7 @@ impl Wanted {
     }
 
     /// Returns the names that no member had, sorted.
-    pub fn missing(self) -> Vec<Vec<u8>> {
+    pub(super) fn missing(self) -> Vec<Vec<u8>> {
         let names = self.names.into_iter().flatten();
         let mut names: Vec<Vec<u8>> =
             names.filter(|(_, found)| !found).map(|(name, _)| name).collect();
@@ -112,7 +112,7 @@ impl Wanted {
 
 /// Returns the part of a path that stays in its directory as a name in an archive, and what was cut
 /// off: slashes at the beginning, and everything up to the last `..`.
-pub fn inside(path: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn inside(path: &[u8]) -> (&[u8], &[u8]) {
     let mut at = 0;
     let mut start = 0;
     while at <= path.len() {
@@ -128,7 +128,7 @@ pub fn inside(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Returns the components of a member's name, of which none leads anywhere else.
-pub fn components(name: &[u8]) -> Result<Vec<&[u8]>, &'static str> {
+pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, &'static str> {
     if name.len() > NAME_MAX {
         return Err("its name has more than 64 KiB; not extracted");
     }
@@ -145,7 +145,7 @@ pub fn components(name: &[u8]) -> Result<Vec<&[u8]>, &'static str> {
 
 /// Returns a name as GNU tar prints it where text is UTF-8: control characters, backslashes and
 /// bytes that are not UTF-8 escaped.
-pub fn quoted(name: &[u8]) -> Vec<u8> {
+pub(super) fn quoted(name: &[u8]) -> Vec<u8> {
     let mut quoted = Vec::with_capacity(name.len());
     let octal = |byte: &u8| format!("\\{byte:03o}").into_bytes();
     for chunk in name.utf8_chunks() {

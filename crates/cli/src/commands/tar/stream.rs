@@ -25,7 +25,7 @@ const OTHERS: [(&[u8], &str); 4] = [
 ];
 
 /// Returns the name of the archive, for messages.
-pub fn label(args: &TarArgs) -> String {
+pub(super) fn label(args: &TarArgs) -> String {
     match (is_standard(args), args.create) {
         (true, true) => "standard output".to_owned(),
         (true, false) => "standard input".to_owned(),
@@ -34,12 +34,12 @@ pub fn label(args: &TarArgs) -> String {
 }
 
 /// Returns whether the archive is standard output or input.
-pub fn is_standard(args: &TarArgs) -> bool {
+pub(super) fn is_standard(args: &TarArgs) -> bool {
     args.file == Path::new("-")
 }
 
 /// An archive being written.
-pub enum Output {
+pub(super) enum Output {
     /// As it is.
     Plain(BufWriter<File>),
     /// Compressed.
@@ -48,7 +48,7 @@ pub enum Output {
 
 impl Output {
     /// Opens the archive; also returns which file it is, not to be archived itself.
-    pub fn create(args: &TarArgs, shunned: &[Id]) -> Result<(Output, Option<Id>)> {
+    pub(super) fn create(args: &TarArgs, shunned: &[Id]) -> Result<(Output, Option<Id>)> {
         let failed = |error: io::Error| Failure::failed(label(args), Reason::from(error));
         let file = match is_standard(args) {
             true => {
@@ -80,7 +80,7 @@ impl Output {
     }
 
     /// Ends the stream.
-    pub fn finish(self) -> io::Result<()> {
+    pub(super) fn finish(self) -> io::Result<()> {
         let mut output = match self {
             Output::Plain(output) => output,
             Output::Zstd(encoder) => encoder.finish()?,
@@ -106,7 +106,7 @@ impl Write for Output {
 }
 
 /// Opens an archive to read; zstd is recognised.
-pub fn open(args: &TarArgs) -> Result<Box<dyn Read>> {
+pub(super) fn open(args: &TarArgs) -> Result<Box<dyn Read>> {
     let failed = |error: io::Error| Failure::failed(label(args), Reason::from(error));
     let mut input: Box<dyn Read> = match is_standard(args) {
         true => Box::new(io::stdin()),

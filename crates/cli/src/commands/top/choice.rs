@@ -9,7 +9,7 @@ const PAGE: usize = 10;
 
 /// Tables that are shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum View {
+pub(super) enum View {
     /// As much of each as there is place for.
     #[default]
     All,
@@ -29,7 +29,7 @@ impl View {
     ];
 
     /// Returns its name.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         View::ORDER[self.place()].1
     }
 
@@ -44,7 +44,7 @@ impl View {
 
 /// Order of users and processes, the largest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Order {
+pub(super) enum Order {
     #[default]
     Requests,
     Bytes,
@@ -53,7 +53,7 @@ pub enum Order {
 
 impl Order {
     /// Returns its name.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Order::Requests => "operations",
             Order::Bytes => "bytes",
@@ -70,7 +70,7 @@ impl Order {
     }
 
     /// Sorts rows.
-    pub fn sort(self, rows: &mut [Row]) {
+    pub(super) fn sort(self, rows: &mut [Row]) {
         let key = |row: &Row| match self {
             Order::Requests => row.requests,
             Order::Bytes => row.read + row.written,
@@ -82,7 +82,7 @@ impl Order {
 
 /// State of the screen that keys change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Choice {
+pub(super) struct Choice {
     pub view: View,
     pub order: Order,
     /// First row that is shown of a table that has the screen for itself.
@@ -93,7 +93,7 @@ pub struct Choice {
 
 impl Choice {
     /// Does what a key says. Returns whether it ends the command.
-    pub fn press(&mut self, key: KeyEvent) -> bool {
+    pub(super) fn press(&mut self, key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('q') | KeyCode::Esc => return true,

@@ -21,7 +21,7 @@ use crate::store::StoreCounts;
 use crate::text::printable;
 
 /// A mount at a moment.
-pub struct Reading {
+pub(super) struct Reading {
     at: Instant,
     stats: Vec<Stat>,
     operations: Vec<Operation>,
@@ -32,7 +32,7 @@ pub struct Reading {
 
 impl Reading {
     /// Asks the server.
-    pub fn of(mount: &OwnedFd) -> io::Result<Reading> {
+    pub(super) fn of(mount: &OwnedFd) -> io::Result<Reading> {
         let loads = match loads_of(mount) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => None,
             loads => Some(loads?),
@@ -53,7 +53,7 @@ impl Reading {
 
 /// A row of users or processes.
 #[derive(Serialize, Clone, PartialEq, Debug)]
-pub struct Row {
+pub(super) struct Row {
     pub id: u32,
     pub name: String,
     pub user: u32,
@@ -65,7 +65,7 @@ pub struct Row {
 }
 
 /// The load of a mount during an interval. Rates are by second.
-pub struct Interval {
+pub(super) struct Interval {
     pub seconds: f64,
     /// At its end.
     pub stats: Vec<Stat>,
@@ -83,7 +83,7 @@ pub struct Interval {
 
 impl Interval {
     /// Compares two readings.
-    pub fn between(before: &Reading, now: &Reading, accounts: &Accounts) -> Interval {
+    pub(super) fn between(before: &Reading, now: &Reading, accounts: &Accounts) -> Interval {
         let seconds = (now.at - before.at).as_secs_f64().max(1e-3);
         let rows = |of: fn(&Loads) -> &Vec<Load>, name: &dyn Fn(u32) -> (u32, String)| {
             let (before, now) = (before.loads.as_ref()?, now.loads.as_ref()?);
@@ -109,19 +109,19 @@ impl Interval {
     }
 
     /// Returns the requests of the kernel, the most frequent first.
-    pub fn requests(&self) -> Vec<Operation> {
+    pub(super) fn requests(&self) -> Vec<Operation> {
         let mut requests: Vec<Operation> = self.of(Group::Requests).cloned().collect();
         requests.sort_by_key(|it| std::cmp::Reverse(it.timing.count()));
         requests
     }
 
     /// Returns the parts of the work inside the volume.
-    pub fn inside(&self) -> Vec<Operation> {
+    pub(super) fn inside(&self) -> Vec<Operation> {
         self.of(Group::Volume).cloned().collect()
     }
 
     /// Returns everything as lines.
-    pub fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self) -> Vec<String> {
         let head = self.head().into_iter();
         let mut lines: Vec<String> =
             head.map(|Paragraph { clauses, between }| clauses.join(between)).collect();
@@ -141,7 +141,7 @@ impl Interval {
     }
 
     /// Returns the state of the mount.
-    pub fn head(&self) -> Vec<Paragraph> {
+    pub(super) fn head(&self) -> Vec<Paragraph> {
         let mut all = Timing::default();
         let requests = self.of(Group::Requests);
         requests.for_each(|operation| all.merge(&operation.timing));
@@ -179,13 +179,13 @@ impl Interval {
     }
 
     /// Returns the line that tells that the volume takes no changes.
-    pub fn alarm(&self) -> Option<String> {
+    pub(super) fn alarm(&self) -> Option<String> {
         let reason = self.failed.as_ref()?;
         Some(format!("FAILED: the volume takes no changes: {reason}"))
     }
 
     /// Returns the object that `--json` prints.
-    pub fn json(&self) -> Object {
+    pub(super) fn json(&self) -> Object {
         let gauges: BTreeMap<&str, u64> = self
             .stats
             .iter()
@@ -205,7 +205,7 @@ impl Interval {
 }
 
 /// A line that may be broken between its clauses.
-pub struct Paragraph {
+pub(super) struct Paragraph {
     pub clauses: Vec<String>,
     pub between: &'static str,
 }
@@ -242,7 +242,7 @@ fn rows(
 }
 
 /// Returns the process that a thread belongs to, and its name, as far as it can be seen.
-pub fn process(thread: u32) -> (u32, String) {
+pub(crate) fn process(thread: u32) -> (u32, String) {
     if thread == 0 {
         return (0, "(in another container)".into());
     }
@@ -259,12 +259,12 @@ pub fn process(thread: u32) -> (u32, String) {
 }
 
 /// Line in place of users or processes that the caller may not see.
-pub fn hidden(title: &str) -> String {
+pub(super) fn hidden(title: &str) -> String {
     format!("{title}: shown to root and to who has mounted")
 }
 
 /// Returns the cells of a table of users or processes, the names of its columns first.
-pub fn cells(title: &str, rows: &[Row]) -> Vec<[String; 6]> {
+pub(super) fn cells(title: &str, rows: &[Row]) -> Vec<[String; 6]> {
     let head = [title, "id", "per s", "read/s", "written/s", "busy"].map(String::from);
     let bytes = |n: f64| if n > 0.0 { size::human(n as u64) } else { String::new() };
     let cells = rows.iter().map(|row| {

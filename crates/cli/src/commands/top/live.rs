@@ -28,7 +28,7 @@ use crate::text::printable;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Shows the mount until a key or a signal ends it. Returns the exit status.
-pub fn run(
+pub(super) fn run(
     args: &TopArgs,
     mount: OwnedFd,
     mut before: Reading,

@@ -31,13 +31,13 @@ const SILENCE: Duration = Duration::from_secs(3);
 
 /// Looks of the screen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Theme {
+pub(super) struct Theme {
     is_coloured: bool,
 }
 
 impl Theme {
     /// Returns that of the terminal, `None` if it cannot move its cursor.
-    pub fn of_this_terminal() -> Option<Theme> {
+    pub(super) fn of_this_terminal() -> Option<Theme> {
         let no_color = std::env::var_os("NO_COLOR");
         Theme::of(&std::env::var("TERM").ok()?, no_color.as_deref())
     }
@@ -76,7 +76,7 @@ impl Theme {
 }
 
 /// Content of a screen.
-pub struct Shown<'a> {
+pub(super) struct Shown<'a> {
     /// `None` until there are two readings.
     pub interval: Option<&'a Interval>,
     pub choice: Choice,
@@ -91,7 +91,7 @@ pub struct Shown<'a> {
 
 impl Shown<'_> {
     /// Draws the screen. Returns the first row that is shown of a table that is scrolled.
-    pub fn draw(&self, frame: &mut Frame<'_>) -> usize {
+    pub(super) fn draw(&self, frame: &mut Frame<'_>) -> usize {
         let area = frame.area();
         let mut head = self.head(area.width);
         // The tables keep at least half of a short screen.

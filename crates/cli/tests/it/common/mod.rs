@@ -11,16 +11,16 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Size of the volumes that tests make: enough for any segment size.
-pub const SIZE: &str = "256M";
+pub(crate) const SIZE: &str = "256M";
 
 /// A directory of its own for each test, removed at the end.
-pub struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
     /// Makes the directory.
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("shoal-cli-{}-{number}", std::process::id());
@@ -30,14 +30,14 @@ impl Scratch {
     }
 
     /// Makes the directory and a volume `v` in it.
-    pub fn with_volume() -> Scratch {
+    pub(crate) fn with_volume() -> Scratch {
         let scratch = Scratch::new();
         scratch.shoal(["mkfs", "v", "--size", SIZE]).ok();
         scratch
     }
 
     /// Makes the directory, a volume `v` and mount points `m` and `n` in it.
-    pub fn with_mount_points() -> Scratch {
+    pub(crate) fn with_mount_points() -> Scratch {
         let scratch = Scratch::with_volume();
         for directory in ["m", "n"] {
             fs::create_dir(scratch.path(directory)).expect("mkdir");
@@ -47,17 +47,17 @@ impl Scratch {
 
     /// The same, if mounts can be tested here; otherwise records a skip.
     #[track_caller]
-    pub fn to_mount() -> Option<Scratch> {
+    pub(crate) fn to_mount() -> Option<Scratch> {
         shoal_skip::can_mount().then(Scratch::with_mount_points)
     }
 
     /// Returns the path of something in it.
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path.join(name)
     }
 
     /// Writes a file in it.
-    pub fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn write(&self, name: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).expect("make directories");
@@ -67,21 +67,21 @@ impl Scratch {
     }
 
     /// Runs `shoal` in it.
-    pub fn shoal<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Ran {
+    pub(crate) fn shoal<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Ran {
         let mut command = self.command(arguments);
         let output = command.output().expect("run shoal");
         Ran { line: format!("{command:?}"), output }
     }
 
     /// Returns the command `shoal` in it, not yet running.
-    pub fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
+    pub(crate) fn command<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
         command.args(arguments).current_dir(&self.path).stdin(Stdio::null());
         command
     }
 
     /// Runs a line of shell in it; `shoal` is the built command.
-    pub fn shell(&self, line: &str) -> Ran {
+    pub(crate) fn shell(&self, line: &str) -> Ran {
         let output = self.shell_command(line).output().expect("run sh");
         Ran { line: line.to_owned(), output }
     }
@@ -126,19 +126,19 @@ fn remove_ring(volume: &Path) {
 }
 
 /// Returns the ring's file of a volume that the superuser mounts, by the volume's id.
-pub fn ring_file(id: &str) -> PathBuf {
+pub(crate) fn ring_file(id: &str) -> PathBuf {
     Path::new("/run/shoal").join(format!("{}.ring", id.replace('-', "")))
 }
 
 /// Returns whether something is mounted there.
-pub fn is_mount(directory: &Path) -> bool {
+pub(crate) fn is_mount(directory: &Path) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(directory))
 }
 
 /// Returns whether GNU tools are on this machine, to compare with; records a skip if not.
 #[track_caller]
-pub fn has_gnu(tools: &[&str]) -> bool {
+pub(crate) fn has_gnu(tools: &[&str]) -> bool {
     tools.iter().all(|tool| {
         let asked = Command::new(tool).arg("--version").stdin(Stdio::null()).output();
         let is_gnu = asked.is_ok_and(|ran| String::from_utf8_lossy(&ran.stdout).contains("GNU"));
@@ -150,22 +150,22 @@ pub fn has_gnu(tools: &[&str]) -> bool {
 }
 
 /// Number of an ordinary user, and of a group.
-pub const USER: u32 = 61001;
+pub(crate) const USER: u32 = 61001;
 
 /// Runs a line of shell as an ordinary user, which must succeed without a message.
 #[track_caller]
-pub fn as_user(scratch: &Scratch, line: &str) -> String {
+pub(crate) fn as_user(scratch: &Scratch, line: &str) -> String {
     run_as_user(scratch, line).ok()
 }
 
 /// Runs a line of shell as an ordinary user without supplementary groups.
-pub fn run_as_user(scratch: &Scratch, line: &str) -> Ran {
+pub(crate) fn run_as_user(scratch: &Scratch, line: &str) -> Ran {
     let output = scratch.shell_command(line).uid(USER).gid(USER).output().expect("run sh");
     Ran { line: line.to_owned(), output }
 }
 
 /// A command that has run.
-pub struct Ran {
+pub(crate) struct Ran {
     line: String,
     output: Output,
 }
@@ -173,7 +173,7 @@ pub struct Ran {
 impl Ran {
     /// Returns standard output of a command that must have succeeded without a message.
     #[track_caller]
-    pub fn ok(&self) -> String {
+    pub(crate) fn ok(&self) -> String {
         assert!(self.output.status.success(), "{self}");
         assert!(self.output.stderr.is_empty(), "{self}");
         self.stdout()
@@ -182,7 +182,7 @@ impl Ran {
     /// Returns standard error of a command that must have failed with `status` and one line that
     /// contains all of `parts`.
     #[track_caller]
-    pub fn fails(&self, status: i32, parts: &[&str]) -> String {
+    pub(crate) fn fails(&self, status: i32, parts: &[&str]) -> String {
         assert_eq!(self.output.status.code(), Some(status), "{self}");
         let error = self.stderr();
         assert_eq!(error.lines().count(), 1, "{self}");
@@ -194,22 +194,22 @@ impl Ran {
     }
 
     /// Returns the exit status.
-    pub fn status(&self) -> Option<i32> {
+    pub(crate) fn status(&self) -> Option<i32> {
         self.output.status.code()
     }
 
     /// Returns standard output.
-    pub fn stdout(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
     /// Returns standard output as bytes.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.output.stdout
     }
 
     /// Returns standard error.
-    pub fn stderr(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 }
@@ -222,7 +222,7 @@ impl std::fmt::Display for Ran {
 }
 
 /// Returns a deterministic stream of bytes that do not compress or repeat.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     (0..len)
         .map(|_| {
@@ -235,13 +235,13 @@ pub fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// Directories' sizes and link counts differ between filesystems.
-pub const FACTS_OF_DIRECTORIES_LESS: &str = concat!(
+pub(crate) const FACTS_OF_DIRECTORIES_LESS: &str = concat!(
     "find . -type d -printf '%P %y %m %U %G %T@\\n' , ",
     "! -type d -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort"
 );
 
 /// A directory `t` with everything that a copy has to keep.
-pub fn rich_tree(scratch: &Scratch) {
+pub(crate) fn rich_tree(scratch: &Scratch) {
     scratch.write("t/empty", "");
     scratch.write("t/small", "small\n");
     scratch.write("t/large", noise(1, 2_500_000));

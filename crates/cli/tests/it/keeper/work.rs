@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 /// State shared by the programs.
 #[derive(Default)]
-pub struct Shared {
+pub(super) struct Shared {
     /// They are to end.
     pub stop: AtomicBool,
     /// Calls made.
@@ -22,7 +22,7 @@ pub struct Shared {
 }
 
 /// One program's view.
-pub struct Work<'a> {
+pub(super) struct Work<'a> {
     shared: &'a Shared,
     dir: PathBuf,
     random: u64,
@@ -32,7 +32,7 @@ pub struct Work<'a> {
 type Piece = fn(&mut Work<'_>, u64);
 
 /// All programs.
-pub const PROGRAMS: &[(&str, Piece)] = &[
+pub(super) const PROGRAMS: &[(&str, Piece)] = &[
     ("names", names),
     ("contents", contents),
     ("unlinked", unlinked),
@@ -41,7 +41,7 @@ pub const PROGRAMS: &[(&str, Piece)] = &[
 ];
 
 /// Runs a program until it is stopped.
-pub fn run(shared: &Shared, mount: &Path, number: usize) {
+pub(super) fn run(shared: &Shared, mount: &Path, number: usize) {
     let (name, piece) = PROGRAMS[number % PROGRAMS.len()];
     let dir = mount.join(format!("{name}-{number}"));
     fs::create_dir(&dir).expect("a directory");

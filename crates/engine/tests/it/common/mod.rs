@@ -1,8 +1,8 @@
 //! For tests that damage volumes: the location of all structures on a device, and the visible
 //! contents of a volume.
 
-pub mod rng;
-pub mod slow;
+pub(crate) mod rng;
+pub(crate) mod slow;
 
 use shoal_engine::*;
 use shoal_format::Ptr;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Calls a function when it goes out of scope. Stops the other threads of a test whose assertion
 /// fails: otherwise their scope waits for them forever, and the failure is not reported.
-pub struct OnDrop<F: Fn()>(pub F);
+pub(crate) struct OnDrop<F: Fn()>(pub F);
 
 impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
@@ -25,21 +25,21 @@ impl<F: Fn()> Drop for OnDrop<F> {
     }
 }
 
-pub fn options() -> OpenOptions {
+pub(crate) fn options() -> OpenOptions {
     OpenOptions { background: false, cache_bytes: 64 << 20, ..OpenOptions::default() }
 }
 
-pub fn open(device: &Arc<MemDevice>) -> Volume {
+pub(crate) fn open(device: &Arc<MemDevice>) -> Volume {
     Volume::open_on(device.clone(), &options()).unwrap()
 }
 
 /// Opens the transaction layer of a volume that is not in use.
-pub fn store(device: &Arc<MemDevice>) -> Store {
+pub(crate) fn store(device: &Arc<MemDevice>) -> Store {
     store_as(device, false)
 }
 
 /// As [`store`]; read-only if `read_only`.
-pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
+pub(crate) fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
     let options = StoreOptions {
         read_only,
         cache_bytes: 16 << 20,
@@ -57,7 +57,7 @@ pub fn store_as(device: &Arc<MemDevice>, read_only: bool) -> Store {
 }
 
 /// Copies a device.
-pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
+pub(crate) fn copy(device: &MemDevice) -> Arc<MemDevice> {
     let new = Arc::new(MemDevice::new(device.capacity()));
     let (mut piece, zeros) = (vec![0; 256 << 10], vec![0; 256 << 10]);
     for at in (0..device.capacity()).step_by(piece.len()) {
@@ -70,33 +70,33 @@ pub fn copy(device: &MemDevice) -> Arc<MemDevice> {
 }
 
 /// Inverts some bits of a byte.
-pub fn flip(device: &MemDevice, at: u64) {
+pub(crate) fn flip(device: &MemDevice, at: u64) {
     let mut byte = [0];
     device.read_at(&mut byte, at).unwrap();
     device.write_at(&[byte[0] ^ 0x5a], at).unwrap();
 }
 
 /// Repairs without confirmation.
-pub fn repair(device: &Arc<MemDevice>) -> RepairReport {
+pub(crate) fn repair(device: &Arc<MemDevice>) -> RepairReport {
     Volume::repair_on(device.clone(), &options(), &mut |_, _, _| {}, &mut |_| true).unwrap()
 }
 
 /// Reads the newest checkpoint of a device.
-pub fn image(device: &dyn Device) -> Image {
+pub(crate) fn image(device: &dyn Device) -> Image {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let checkpoint = shoal_txn::read_checkpoint(device, &sb).unwrap();
     Image::read(device, &sb, checkpoint, &mut |_, e| panic!("{e}")).unwrap()
 }
 
 /// Reads the records of its subvolumes.
-pub fn roots(device: &MemDevice) -> Vec<RootRecord> {
+pub(crate) fn roots(device: &MemDevice) -> Vec<RootRecord> {
     let (image, geometry) = (image(device), shoal_txn::read_superblock(device).unwrap().geometry);
     let pages = 0..image.roots().div_ceil(ROOTS);
     pages.flat_map(|page| image.read_roots(device, &geometry, page).unwrap()).collect()
 }
 
 /// Returns every block to which the newest checkpoint of a device leads, by kind.
-pub fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
+pub(crate) fn blocks(device: &MemDevice) -> BTreeMap<String, Vec<Ptr>> {
     let sb = shoal_txn::read_superblock(device).unwrap();
     let image = image(device);
     let mut found: BTreeMap<String, Vec<Ptr>> = BTreeMap::new();
@@ -137,9 +137,9 @@ fn node(device: &MemDevice, id: NodeId, ptr: Ptr, found: &mut BTreeMap<String, V
 }
 
 /// Visible contents, by path: the inode, its link count, and its bytes or target.
-pub type Shown = BTreeMap<String, (u64, u32, Vec<u8>)>;
+pub(crate) type Shown = BTreeMap<String, (u64, u32, Vec<u8>)>;
 
-pub fn shown(volume: &Volume) -> Shown {
+pub(crate) fn shown(volume: &Volume) -> Shown {
     let mut all = Shown::new();
     walk(volume, Ino::ROOT, "", &mut all);
     all
@@ -173,13 +173,13 @@ fn walk(volume: &Volume, dir: Ino, path: &str, all: &mut Shown) {
 }
 
 /// A device on which this many writes and flushes succeed; all later ones fail with `EIO`.
-pub struct Dying {
+pub(crate) struct Dying {
     device: Arc<MemDevice>,
     left: AtomicI64,
 }
 
 impl Dying {
-    pub fn after(device: &Arc<MemDevice>, writes: i64) -> Dying {
+    pub(crate) fn after(device: &Arc<MemDevice>, writes: i64) -> Dying {
         Dying { device: device.clone(), left: AtomicI64::new(writes) }
     }
     fn alive(&self) -> Result<()> {

@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Writes of at least this many bytes are slow.
-pub const LARGE: usize = 100_000;
+pub(crate) const LARGE: usize = 100_000;
 
 /// A device with slow reads and large writes, any number of them at a time. It counts the reads.
-pub struct Slow {
+pub(crate) struct Slow {
     inner: MemDevice,
     /// Microseconds for a read.
     pub read_us: AtomicU64,
@@ -25,7 +25,7 @@ pub struct Slow {
 
 impl Slow {
     /// Makes an empty volume on a device that is fast at first.
-    pub fn with_volume(bytes: u64) -> Arc<Slow> {
+    pub(crate) fn with_volume(bytes: u64) -> Arc<Slow> {
         let [read_us, write_us, reads, now, now_max] = [(); 5].map(|()| AtomicU64::new(0));
         let inner = MemDevice::new(bytes);
         let slow = Arc::new(Slow { inner, read_us, write_us, reads, now, now_max });
@@ -34,18 +34,18 @@ impl Slow {
     }
 
     /// Forgets the reads up to now.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.reads.store(0, Ordering::SeqCst);
         self.now_max.store(0, Ordering::SeqCst);
     }
 
     /// Returns the number of reads.
-    pub fn reads(&self) -> u64 {
+    pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
     }
 
     /// Returns the largest number of reads at a time.
-    pub fn reads_at_a_time(&self) -> u64 {
+    pub(crate) fn reads_at_a_time(&self) -> u64 {
         self.now_max.load(Ordering::SeqCst)
     }
 }

@@ -8,7 +8,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Kind of thread that answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Thread {
+pub(super) enum Thread {
     /// The thread of a ring: while it waits for a device, its processor's callers wait as well.
     Ring,
     /// A helper.
@@ -20,7 +20,7 @@ pub enum Thread {
 /// Every request gets a reply. The kernel sends FORGET by a ring when it cannot use an entry of a
 /// listing; its slot must be committed, too, or the reader of the directory waits for ever.
 #[inline]
-pub fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool {
+pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool {
     // Both are shorter than the parts of a slot that hold them, so there is no failure to handle.
     let header = InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it);
     let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
@@ -47,7 +47,7 @@ pub fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool 
 
 /// Returns the number under which the reply in a slot is committed: that of its request.
 #[inline]
-pub fn commit_id(slot: &Slot<'_>) -> u64 {
+pub(super) fn commit_id(slot: &Slot<'_>) -> u64 {
     RingEntry::read_from_prefix(slot.entry).map_or(0, |(entry, _)| entry.commit_id)
 }
 

@@ -5,19 +5,19 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fs;
 
 /// Returns the number of the kernel's queues.
-pub fn possible() -> Option<u16> {
+pub(super) fn possible() -> Option<u16> {
     let count = read("possible")?.len();
     u16::try_from(count).ok().filter(|count| *count > 0)
 }
 
 /// Returns the processors that are online; at least one.
-pub fn online() -> Vec<u16> {
+pub(super) fn online() -> Vec<u16> {
     read("online").filter(|list| !list.is_empty()).unwrap_or_else(|| vec![0])
 }
 
 /// Binds the calling thread to a processor, if it is one it may run on. Answering on the caller's
 /// processor is what makes rings fast: the wake-up stays there.
-pub fn stay_on(cpu: u16) {
+pub(super) fn stay_on(cpu: u16) {
     let mut set = CpuSet::new();
     if usize::from(cpu) >= CpuSet::MAX_CPU {
         return;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const HELPERS_MAX: usize = 128;
 
 /// The helpers of one mount.
-pub struct Helpers<S: Serve> {
+pub(super) struct Helpers<S: Serve> {
     shared: Arc<S::Shared>,
     threads: Threads,
     state: Mutex<State>,
@@ -32,7 +32,7 @@ struct State {
 }
 
 /// A request to be answered.
-pub struct Job {
+pub(super) struct Job {
     /// Slot of the request and its reply.
     pub held: Held,
     /// Memory of that slot.
@@ -43,14 +43,14 @@ pub struct Job {
 
 impl<S: Serve> Helpers<S> {
     /// Creates the helpers of a number of rings. They are added to `threads`.
-    pub fn new(shared: Arc<S::Shared>, threads: &Threads, rings: usize) -> Arc<Helpers<S>> {
+    pub(super) fn new(shared: Arc<S::Shared>, threads: &Threads, rings: usize) -> Arc<Helpers<S>> {
         let state = State { jobs: VecDeque::new(), idle: 0, helpers: 0, rings };
         let threads = threads.clone();
         Arc::new(Helpers { shared, threads, state: Mutex::new(state), wake: Condvar::new() })
     }
 
     /// Passes a job to a helper, or returns it if there can be none.
-    pub fn give(self: &Arc<Self>, job: Job) -> Result<(), Job> {
+    pub(super) fn give(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.helpers == HELPERS_MAX {
@@ -105,7 +105,7 @@ impl<S: Serve> Helpers<S> {
     }
 
     /// Records that a ring is gone; after the last one the helpers end.
-    pub fn ring_gone(&self) {
+    pub(super) fn ring_gone(&self) {
         let mut state = self.state.lock();
         state.rings -= 1;
         if state.rings == 0 {

@@ -9,14 +9,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use zerocopy::IntoBytes;
 
 /// Inbox of one ring's thread.
-pub struct Inbox {
+pub(super) struct Inbox {
     event: OwnedFd,
     mail: Mutex<Mail>,
 }
 
 /// Messages received.
 #[derive(Default)]
-pub struct Mail {
+pub(super) struct Mail {
     /// Slots whose replies are ready.
     pub answered: Vec<Held>,
     /// The connection has ended.
@@ -25,18 +25,18 @@ pub struct Mail {
 
 impl Inbox {
     /// Creates an empty inbox.
-    pub fn new() -> io::Result<Inbox> {
+    pub(super) fn new() -> io::Result<Inbox> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Inbox { event, mail: Mutex::default() })
     }
 
     /// Returns the descriptor that becomes readable when a message has come.
-    pub fn event(&self) -> RawFd {
+    pub(super) fn event(&self) -> RawFd {
         self.event.as_raw_fd()
     }
 
     /// Returns a slot whose reply is ready.
-    pub fn answered(&self, held: Held) {
+    pub(super) fn answered(&self, held: Held) {
         let mut mail = self.mail.lock();
         let first = mail.answered.is_empty();
         mail.answered.push(held);
@@ -47,7 +47,7 @@ impl Inbox {
     }
 
     /// Records that the connection has ended.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         self.mail.lock().ended = true;
         self.ring_bell();
     }
@@ -58,7 +58,7 @@ impl Inbox {
     }
 
     /// Takes all messages.
-    pub fn take(&self) -> Mail {
+    pub(super) fn take(&self) -> Mail {
         // First the bell: what comes after this rings it again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
         let mut mail = self.mail.lock();

@@ -33,7 +33,7 @@ const TIMER: u64 = u64::MAX - 1;
 const PATIENCE_S: u64 = 2;
 
 /// A ring and its slots.
-pub struct Lane<S: Serve> {
+pub(super) struct Lane<S: Serve> {
     ring: IoUring<Entry128, cqueue::Entry>,
     slots: Arc<Slots>,
     /// The kernel's queue of each slot.
@@ -52,7 +52,7 @@ pub struct Lane<S: Serve> {
 impl<S: Serve> Lane<S> {
     /// Creates a ring with a slot for each of `queues`, for the connection of `device`. Must be
     /// used by the calling thread.
-    pub fn new(
+    pub(super) fn new(
         worker: S,
         device: BorrowedFd<'_>,
         queues: Vec<u16>,
@@ -70,7 +70,7 @@ impl<S: Serve> Lane<S> {
 
     /// Registers the slots with the kernel; returns how many it has refused. Must be called right
     /// after the handshake, as callers wait for it.
-    pub fn register(&mut self) -> io::Result<usize> {
+    pub(super) fn register(&mut self) -> io::Result<usize> {
         for slot in 0..self.slots.count() {
             let address = self.slots.vectors(slot);
             let wanted = RingCommand { address, len: 2, ..RingCommand::default() };
@@ -86,7 +86,7 @@ impl<S: Serve> Lane<S> {
     }
 
     /// Serves until the connection has ended.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         while self.live > 0 {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}

@@ -39,7 +39,7 @@ const DEPTH: usize = 32;
 
 /// Configuration of rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Slots for each processor.
     pub depth: usize,
     /// Bytes of a slot for names and data: at least the largest write.
@@ -48,13 +48,13 @@ pub struct Shape {
 
 impl Shape {
     /// Returns the shape for writes of up to `max_write` bytes.
-    pub fn for_writes(max_write: u32) -> Shape {
+    pub(crate) fn for_writes(max_write: u32) -> Shape {
         Shape { depth: DEPTH, payload: RING_PAYLOAD_MIN.max(max_write as usize) }
     }
 }
 
 /// Rings that wait for the end of the handshake. Dropping them ends them.
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// Start signals, one for each thread.
     go: Vec<Sender<()>>,
     /// Reports of each thread, first about its making and then about its registration.
@@ -63,13 +63,13 @@ pub struct Prepared {
 }
 
 /// Rings in use.
-pub struct Live {
+pub(crate) struct Live {
     inboxes: Vec<Arc<Inbox>>,
     refused: usize,
 }
 
 /// Makes rings for the connection of `device`. Their threads are added to `threads`.
-pub fn prepare<S: Serve>(
+pub(crate) fn prepare<S: Serve>(
     shared: &Arc<S::Shared>,
     device: &OwnedFd,
     shape: Shape,
@@ -118,7 +118,7 @@ fn run<S: Serve>(mut lane: Lane<S>, start: &Receiver<()>, report: &Sender<io::Re
 
 impl Prepared {
     /// Starts to serve.
-    pub fn start(self) -> io::Result<Live> {
+    pub(crate) fn start(self) -> io::Result<Live> {
         // A thread that has ended does not report, which is an error below.
         for go in &self.go {
             let _ = go.send(());
@@ -140,13 +140,13 @@ impl Prepared {
 impl Live {
     /// Returns the number of slots that the kernel has refused: if any, requests come through the
     /// device.
-    pub fn refused(&self) -> usize {
+    pub(crate) fn refused(&self) -> usize {
         self.refused
     }
 
     /// Tells the threads that the connection has ended. The kernel also returns each slot; the
     /// threads do not wait for one that it keeps.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         self.inboxes.iter().for_each(|inbox| inbox.end());
     }
 }

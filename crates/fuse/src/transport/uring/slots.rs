@@ -16,7 +16,7 @@ use std::ptr::{self, NonNull};
 const HEAD_ROOM: usize = 4096;
 
 /// Slots of one ring.
-pub struct Slots {
+pub(super) struct Slots {
     base: NonNull<u8>,
     payload: usize,
     count: u16,
@@ -30,7 +30,7 @@ unsafe impl Send for Slots {}
 unsafe impl Sync for Slots {}
 
 /// A slot that the server owns.
-pub struct Held {
+pub(super) struct Held {
     slot: u16,
     /// Keeps the type from being `Copy`.
     _not_copied: PhantomData<Box<()>>,
@@ -38,13 +38,13 @@ pub struct Held {
 
 impl Held {
     /// Returns its number.
-    pub fn slot(&self) -> u16 {
+    pub(super) fn slot(&self) -> u16 {
         self.slot
     }
 }
 
 /// The parts of a slot.
-pub struct Slot<'a> {
+pub(super) struct Slot<'a> {
     /// Header of the request, then of the reply.
     pub in_out: &'a mut [u8],
     /// Structure of the operation.
@@ -57,7 +57,7 @@ pub struct Slot<'a> {
 
 impl Slots {
     /// Allocates `count` slots with payloads of `payload` bytes.
-    pub fn new(count: u16, payload: usize) -> io::Result<Slots> {
+    pub(super) fn new(count: u16, payload: usize) -> io::Result<Slots> {
         let payload = payload.next_multiple_of(HEAD_ROOM);
         let len = usize::from(count) * (HEAD_ROOM + payload);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -71,7 +71,7 @@ impl Slots {
     }
 
     /// Returns the number of slots.
-    pub fn count(&self) -> u16 {
+    pub(super) fn count(&self) -> u16 {
         self.count
     }
 
@@ -93,7 +93,7 @@ impl Slots {
     }
 
     /// Returns the address of the two vectors of a slot; valid as long as the slots are.
-    pub fn vectors(&self, slot: u16) -> u64 {
+    pub(super) fn vectors(&self, slot: u16) -> u64 {
         ptr::from_ref(&self.vectors[usize::from(slot)]).addr() as u64
     }
 
@@ -103,13 +103,13 @@ impl Slots {
     ///
     /// The last command about `slot` has completed, none has been submitted since, and nobody
     /// else has taken it since.
-    pub unsafe fn take(&self, slot: u16) -> Held {
+    pub(super) unsafe fn take(&self, slot: u16) -> Held {
         assert!(slot < self.count);
         Held { slot, _not_copied: PhantomData }
     }
 
     /// Returns the memory of a slot that the server owns.
-    pub fn open<'a>(&'a self, held: &'a mut Held) -> Slot<'a> {
+    pub(super) fn open<'a>(&'a self, held: &'a mut Held) -> Slot<'a> {
         let head = self.head(held.slot);
         // SAFETY: a head and a payload's length are within the slot's part of the mapping, which
         // lives as long as `self`. `held` says that the kernel does not use it and, borrowed

@@ -12,11 +12,11 @@
 //! file system instead, which checks their expectations.
 #![allow(dead_code, clippy::unwrap_used, reason = "two programs use parts of it; a test may panic")]
 
-pub mod control;
+pub(crate) mod control;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
-pub use shoal_skip::{can_mount, skipped};
+pub(crate) use shoal_skip::{can_mount, skipped};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Two ordinary users of the tests.
-pub const USER: u32 = 61001;
-pub const OTHER: u32 = 61002;
+pub(crate) const USER: u32 = 61001;
+pub(crate) const OTHER: u32 = 61002;
 
 /// Asserts that a call fails with an errno.
 #[macro_export]
@@ -45,15 +45,15 @@ macro_rules! fails {
 }
 
 /// The kernel's switch for FUSE over io_uring; absent if the kernel does not know it.
-pub const RINGS_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+pub(crate) const RINGS_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Returns whether this run is the one through rings.
-pub fn on_rings() -> bool {
+pub(crate) fn on_rings() -> bool {
     std::env::var_os("SHOAL_TEST_RINGS").is_some()
 }
 
 /// Returns whether mounts can be served through rings here; records a skip if not.
-pub fn rings_possible() -> bool {
+pub(crate) fn rings_possible() -> bool {
     if !can_mount() {
         return false;
     }
@@ -70,7 +70,7 @@ pub fn rings_possible() -> bool {
 }
 
 /// Runs all tests of this program through rings.
-pub fn again_through_rings() {
+pub(crate) fn again_through_rings() {
     let native = std::env::var_os("SHOAL_TEST_NATIVE").is_some();
     if on_rings() || native || !rings_possible() {
         return;
@@ -87,7 +87,7 @@ pub fn again_through_rings() {
 }
 
 /// A volume mounted for one test.
-pub struct TestMount {
+pub(crate) struct TestMount {
     pub dir: PathBuf,
     base: PathBuf,
     options: String,
@@ -97,7 +97,7 @@ pub struct TestMount {
 }
 
 /// Mounts a fresh volume; `None`: cannot be tested here, and the skip is recorded.
-pub fn mount(options: &str) -> Option<TestMount> {
+pub(crate) fn mount(options: &str) -> Option<TestMount> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     rustix::process::umask(Mode::empty());
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -123,7 +123,7 @@ pub fn mount(options: &str) -> Option<TestMount> {
 }
 
 /// Mounts for tests of the mount itself, which mean nothing in a native directory.
-pub fn mount_only(options: &str) -> Option<TestMount> {
+pub(crate) fn mount_only(options: &str) -> Option<TestMount> {
     if std::env::var_os("SHOAL_TEST_NATIVE").is_some() {
         skipped("not for a native directory");
         return None;
@@ -132,7 +132,7 @@ pub fn mount_only(options: &str) -> Option<TestMount> {
 }
 
 /// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
-pub fn mount_failing(options: &str) -> Option<TestMount> {
+pub(crate) fn mount_failing(options: &str) -> Option<TestMount> {
     let mut mount = mount_only(options)?;
     mount.stop();
     mount.failing = true;
@@ -172,13 +172,13 @@ impl shoal::raw::Device for Failing {
 
 impl TestMount {
     /// Makes flushes of the device fail from now on.
-    pub fn fail_flushes(&self) {
+    pub(crate) fn fail_flushes(&self) {
         assert!(self.failing, "mount_failing");
         std::fs::write(self.switch(), b"").unwrap();
     }
 
     /// Repairs the device.
-    pub fn mend(&mut self) {
+    pub(crate) fn mend(&mut self) {
         std::fs::remove_file(self.switch()).unwrap();
         self.failing = false;
     }
@@ -188,33 +188,33 @@ impl TestMount {
     }
 
     /// Returns the log of the server, if the device may fail.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.base.join("log")).unwrap()
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
 
-    pub fn volume(&self) -> PathBuf {
+    pub(crate) fn volume(&self) -> PathBuf {
         self.base.join("volume")
     }
 
-    pub fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    pub fn is_native(&self) -> bool {
+    pub(crate) fn is_native(&self) -> bool {
         self.native
     }
 
     /// Returns the process id of the server.
-    pub fn server_pid(&self) -> u32 {
+    pub(crate) fn server_pid(&self) -> u32 {
         self.server.as_ref().expect("a server").id()
     }
 
     /// Starts a server as user `uid` and waits until it serves.
-    pub fn start(&mut self, uid: u32) {
+    pub(crate) fn start(&mut self, uid: u32) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "serve_helper", "--nocapture", "--test-threads=1"])
@@ -240,7 +240,7 @@ impl TestMount {
     }
 
     /// Unmounts; on return the volume has been closed.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         let Some(mut server) = self.server.take() else { return };
         let asked = Instant::now();
         let unmounted = loop {
@@ -268,7 +268,7 @@ impl TestMount {
     }
 
     /// Unmounts and mounts again.
-    pub fn remount(&mut self) {
+    pub(crate) fn remount(&mut self) {
         if !self.native {
             self.stop();
             self.start(0);
@@ -276,26 +276,26 @@ impl TestMount {
     }
 
     /// Unmounts and mounts again with other options.
-    pub fn remount_with(&mut self, options: &str) {
+    pub(crate) fn remount_with(&mut self, options: &str) {
         let rings = if on_rings() { "on" } else { "off" };
         self.options = format!("io_uring={rings},{options}");
         self.remount();
     }
 
     /// Kills the server and removes the dead mount.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().expect("a server");
         server.kill().unwrap();
         server.wait().unwrap();
     }
 
     /// Waits for a server whose mount has ended by other means.
-    pub fn wait_for_server(&mut self) -> std::process::ExitStatus {
+    pub(crate) fn wait_for_server(&mut self) -> std::process::ExitStatus {
         self.server.take().expect("a server").wait().unwrap()
     }
 
     /// Unmounts as the user who mounted.
-    pub fn stop_as(&mut self, uid: u32) {
+    pub(crate) fn stop_as(&mut self, uid: u32) {
         let mut server = self.server.take().expect("a server");
         let dir = self.dir.clone();
         let status = Command::new("fusermount3").arg("-u").arg(&dir).uid(uid).gid(uid).status();
@@ -326,7 +326,7 @@ impl Drop for TestMount {
 }
 
 /// Serves the volume that the environment names, if it names one.
-pub fn serve() {
+pub(crate) fn serve() {
     let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
     let level = std::env::var("SHOAL_TEST_LOG").unwrap_or_else(|_| "warn".to_owned());
     tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).init();
@@ -366,7 +366,7 @@ pub fn serve() {
 
 /// Runs `call` on a thread of its own as another user, with a working directory and umask of its
 /// own. Credentials belong to threads in Linux; only the C library hides it.
-pub fn as_user<T: Send>(uid: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn as_user<T: Send>(uid: u32, groups: &[u32], call: impl FnOnce() -> T + Send) -> T {
     let outcome = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // SAFETY: plain system calls on valid arguments; they change this thread only.
@@ -387,92 +387,92 @@ pub fn as_user<T: Send>(uid: u32, groups: &[u32], call: impl FnOnce() -> T + Sen
 }
 
 /// Runs `call` with a umask.
-pub fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -> T {
     as_user(0, &[], || {
         rustix::process::umask(Mode::from_raw_mode(umask));
         call()
     })
 }
 
-pub type Res<T> = Result<T, Errno>;
+pub(crate) type Res<T> = Result<T, Errno>;
 
-pub fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
+pub(crate) fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
     // A server started by another test must not inherit it, or this mount stays busy.
     rustix::fs::open(path.as_ref(), flags | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Opens a directory.
-pub fn dir(path: impl AsRef<Path>) -> OwnedFd {
+pub(crate) fn dir(path: impl AsRef<Path>) -> OwnedFd {
     open(path, OFlags::RDONLY | OFlags::DIRECTORY).unwrap()
 }
 
-pub fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
+pub(crate) fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<OwnedFd> {
     let flags = flags | OFlags::CREATE | OFlags::CLOEXEC;
     rustix::fs::open(path.as_ref(), flags, Mode::from_raw_mode(mode))
 }
 
 /// Makes an empty file.
-pub fn touch(path: impl AsRef<Path>) {
+pub(crate) fn touch(path: impl AsRef<Path>) {
     drop(create(path, OFlags::WRONLY, 0o644).unwrap());
 }
 
-pub fn mkdir(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+pub(crate) fn mkdir(path: impl AsRef<Path>, mode: u32) -> Res<()> {
     rustix::fs::mkdir(path.as_ref(), Mode::from_raw_mode(mode))
 }
 
-pub fn rmdir(path: impl AsRef<Path>) -> Res<()> {
+pub(crate) fn rmdir(path: impl AsRef<Path>) -> Res<()> {
     rustix::fs::rmdir(path.as_ref())
 }
 
-pub fn unlink(path: impl AsRef<Path>) -> Res<()> {
+pub(crate) fn unlink(path: impl AsRef<Path>) -> Res<()> {
     rustix::fs::unlink(path.as_ref())
 }
 
-pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+pub(crate) fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
     rustix::fs::rename(from.as_ref(), to.as_ref())
 }
 
-pub fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
+pub(crate) fn link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Res<()> {
     rustix::fs::link(from.as_ref(), to.as_ref())
 }
 
-pub fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Res<()> {
+pub(crate) fn symlink(target: impl AsRef<Path>, path: impl AsRef<Path>) -> Res<()> {
     rustix::fs::symlink(target.as_ref(), path.as_ref())
 }
 
-pub fn stat(path: impl AsRef<Path>) -> Res<Stat> {
+pub(crate) fn stat(path: impl AsRef<Path>) -> Res<Stat> {
     rustix::fs::stat(path.as_ref())
 }
 
-pub fn lstat(path: impl AsRef<Path>) -> Res<Stat> {
+pub(crate) fn lstat(path: impl AsRef<Path>) -> Res<Stat> {
     rustix::fs::lstat(path.as_ref())
 }
 
-pub fn try_chmod(path: impl AsRef<Path>, mode: u32) -> Res<()> {
+pub(crate) fn try_chmod(path: impl AsRef<Path>, mode: u32) -> Res<()> {
     rustix::fs::chmod(path.as_ref(), Mode::from_raw_mode(mode))
 }
 
-pub fn chmod(path: impl AsRef<Path>, mode: u32) {
+pub(crate) fn chmod(path: impl AsRef<Path>, mode: u32) {
     try_chmod(path, mode).unwrap();
 }
 
-pub fn try_chown(path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Res<()> {
+pub(crate) fn try_chown(path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Res<()> {
     let uid = uid.map(rustix::fs::Uid::from_raw);
     let gid = gid.map(rustix::fs::Gid::from_raw);
     rustix::fs::chownat(CWD, path.as_ref(), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-pub fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) {
+pub(crate) fn chown(path: impl AsRef<Path>, uid: u32, gid: u32) {
     try_chown(path, Some(uid), Some(gid)).unwrap();
 }
 
 /// Returns the permission bits, with set-id and sticky.
-pub fn mode(path: impl AsRef<Path>) -> u32 {
+pub(crate) fn mode(path: impl AsRef<Path>) -> u32 {
     lstat(path).unwrap().st_mode & 0o7777
 }
 
 /// `truncate` by path.
-pub fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
+pub(crate) fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = CString::new(path.as_ref().as_os_str().as_bytes()).unwrap();
     // SAFETY: a valid string and a number.
@@ -483,7 +483,7 @@ pub fn truncate(path: impl AsRef<Path>, size: i64) -> Res<()> {
 }
 
 /// Returns the sorted names in a directory.
-pub fn list(path: impl AsRef<Path>) -> Vec<String> {
+pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
     let entries = std::fs::read_dir(path).unwrap();
     let mut names: Vec<_> =
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -494,18 +494,18 @@ pub fn list(path: impl AsRef<Path>) -> Vec<String> {
 /// Copies a program that is to be run from `to`. By another process: with a descriptor to write in
 /// this one, a child that another test forks meanwhile has it too until its exec, and to run the
 /// program then fails with ETXTBSY.
-pub fn copy_program(from: &str, to: impl AsRef<Path>) {
+pub(crate) fn copy_program(from: &str, to: impl AsRef<Path>) {
     let done = std::process::Command::new("cp").arg(from).arg(to.as_ref()).status().unwrap();
     assert!(done.success(), "{from} to {:?}: {done}", to.as_ref());
 }
 
 /// Makes the kernel drop every unused inode from its cache.
-pub fn drop_caches() {
+pub(crate) fn drop_caches() {
     std::fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
 }
 
 /// Returns a file's contents at a range of offsets.
-pub fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
     let mut data = vec![0; len];
     let mut got = 0;
     while got < len {
@@ -519,7 +519,7 @@ pub fn pread(fd: &OwnedFd, offset: u64, len: usize) -> Vec<u8> {
     data
 }
 
-pub fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
+pub(crate) fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
     let mut sent = 0;
     while sent < data.len() {
         sent += rustix::io::pwrite(fd, &data[sent..], offset + sent as u64).unwrap();
@@ -527,7 +527,7 @@ pub fn pwrite(fd: &OwnedFd, offset: u64, data: &[u8]) {
 }
 
 /// Returns bytes that differ from place to place.
-pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
         state ^= state << 13;

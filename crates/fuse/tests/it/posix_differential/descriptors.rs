@@ -62,7 +62,7 @@ fn opened() -> Vec<(&'static CStr, &'static str, i32, bool)> {
 }
 
 /// Returns every call with every descriptor.
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let mut calls = Calls::default();
     reading(&mut calls);
     writing(&mut calls);

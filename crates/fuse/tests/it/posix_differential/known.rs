@@ -3,7 +3,7 @@
 use super::Outcome;
 
 /// A difference between Shoal and the reference that is intended, or cannot be avoided.
-pub struct Difference {
+pub(super) struct Difference {
     /// The words of `docs/posix.md`.
     pub reason: &'static str,
     /// Only where Shoal checks permissions (`no_default_permissions`).
@@ -12,7 +12,7 @@ pub struct Difference {
     applies: fn(&str, &Outcome, &Outcome) -> bool,
 }
 
-pub const DIFFERENCES: &[Difference] = &[
+pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
         reason: "`RENAME_WHITEOUT` is refused",
         shoal_checks: false,
@@ -86,7 +86,7 @@ impl Outcome {
 }
 
 /// Returns the reason why a case may differ, if there is one.
-pub fn excuse(
+pub(super) fn excuse(
     shoal_checks: bool,
     call: &str,
     reference: &Outcome,

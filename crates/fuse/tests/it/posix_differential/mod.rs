@@ -40,7 +40,7 @@ const USERS: [User; 3] = [
 ];
 
 /// One call, ready to be made in the current directory.
-pub struct Case {
+pub(crate) struct Case {
     /// The call as a reader would write it.
     pub what: String,
     /// Something is changed before the call, and so even if it fails.
@@ -73,7 +73,7 @@ impl Drop for Reference {
 
 /// Outcome of a case on one side.
 #[derive(PartialEq, Eq)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The result in words, or the errno.
     pub answer: String,
     /// Changes in the tree, name by name.

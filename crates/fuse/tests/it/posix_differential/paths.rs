@@ -28,7 +28,7 @@ impl Calls {
 }
 
 /// Paths of the cases; some are longer than allowed.
-pub fn path_list() -> Vec<(String, CString)> {
+pub(super) fn path_list() -> Vec<(String, CString)> {
     let written = "file shared alice bob bygroup none suid sgid nosgidx one dir open empty alices \
         groups setgid sticky hersticky locked unsearchable hidden readonly fifo socket device \
         tofile toshared todir toempty tolocked dangling loop missing \
@@ -64,7 +64,7 @@ pub fn path_list() -> Vec<(String, CString)> {
 }
 
 /// Returns every call with every path.
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let mut calls = Calls::default();
     opening(&mut calls);
     asking(&mut calls);

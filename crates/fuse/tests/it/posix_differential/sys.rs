@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use zerocopy::FromBytes;
 
 /// An argument of a system call: a number, or the address of something that outlives the call.
-pub trait Arg {
+pub(super) trait Arg {
     fn word(self) -> i64;
 }
 
@@ -39,7 +39,7 @@ impl<T> Arg for *mut T {
 }
 
 /// Makes a system call.
-pub fn call(number: i64, args: [i64; 6]) -> Res<i64> {
+pub(super) fn call(number: i64, args: [i64; 6]) -> Res<i64> {
     let [a, b, c, d, e, f] = args;
     // SAFETY: addresses among the arguments are of values that the caller of `sys!` holds on to,
     // each as large as the call it names reads or writes.
@@ -60,7 +60,7 @@ macro_rules! sys {
 }
 
 /// A descriptor that closes itself.
-pub struct Fd(pub i64);
+pub(super) struct Fd(pub i64);
 
 impl Drop for Fd {
     fn drop(&mut self) {
@@ -69,13 +69,13 @@ impl Drop for Fd {
 }
 
 /// `openat`. Never waits for the other end of a FIFO.
-pub fn open_at(path: &CStr, flags: i32, mode: u32) -> Res<Fd> {
+pub(super) fn open_at(path: &CStr, flags: i32, mode: u32) -> Res<Fd> {
     let flags = flags | libc::O_NONBLOCK | libc::O_CLOEXEC;
     sys!(libc::SYS_openat, libc::AT_FDCWD, path, flags, mode).map(Fd)
 }
 
 /// Returns the fields of `fstatat` on which file systems should agree.
-pub fn stat_words(dir: i64, path: &CStr, flags: i32) -> Res<String> {
+pub(super) fn stat_words(dir: i64, path: &CStr, flags: i32) -> Res<String> {
     let facts = raw_stat(dir, path, flags)?;
     let size = if facts.st_mode & libc::S_IFMT == libc::S_IFDIR { 0 } else { facts.st_size };
     Ok(format!(
@@ -92,17 +92,17 @@ fn raw_stat(dir: i64, path: &CStr, flags: i32) -> Res<libc::stat> {
 }
 
 /// Describes an open descriptor.
-pub fn describe(fd: &Fd) -> Res<String> {
+pub(super) fn describe(fd: &Fd) -> Res<String> {
     stat_words(fd.0, c"", libc::AT_EMPTY_PATH)
 }
 
 /// Returns times for `utimensat`: seconds and nanoseconds of access and change.
-pub fn both_times(access: (i64, i64), change: (i64, i64)) -> [libc::timespec; 2] {
+pub(super) fn both_times(access: (i64, i64), change: (i64, i64)) -> [libc::timespec; 2] {
     [access, change].map(|(tv_sec, tv_nsec)| libc::timespec { tv_sec, tv_nsec })
 }
 
 /// Returns the names in an open directory, sorted.
-pub fn names(fd: &Fd) -> Res<Vec<String>> {
+pub(super) fn names(fd: &Fd) -> Res<Vec<String>> {
     let mut found = Vec::new();
     loop {
         let mut room = [0u8; 4096];
@@ -122,7 +122,7 @@ pub fn names(fd: &Fd) -> Res<Vec<String>> {
 }
 
 /// Returns the name of an errno, as `ENOENT`.
-pub fn name(errno: Errno) -> String {
+pub(super) fn name(errno: Errno) -> String {
     macro_rules! names {
         ($($name:ident)*) => {
             match errno.raw_os_error() {

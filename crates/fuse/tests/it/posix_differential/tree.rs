@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub const ALICE: u32 = 1000;
-pub const BOB: u32 = 1001;
+pub(super) const ALICE: u32 = 1000;
+pub(super) const BOB: u32 = 1001;
 /// A group of which Bob is a member, beside his own and Alice's.
-pub const GROUP: u32 = 100;
+pub(super) const GROUP: u32 = 100;
 
 /// Times of everything in a fresh tree.
 const STAMP: i64 = 1_000_000_000;
@@ -81,19 +81,19 @@ const SPECIAL: &[(&str, FileType, u32)] = &[
 ];
 
 /// One side of the comparison.
-pub struct Tree {
+pub(super) struct Tree {
     /// The parent of the tree, which `..` reaches, and which is compared too.
     parent: PathBuf,
 }
 
 impl Tree {
-    pub fn new(mount: &Path) -> Tree {
+    pub(super) fn new(mount: &Path) -> Tree {
         let tree = Tree { parent: mount.join("parent") };
         tree.build();
         tree
     }
 
-    pub fn rebuild(&self) {
+    pub(super) fn rebuild(&self) {
         std::fs::remove_dir_all(&self.parent).unwrap();
         self.build();
     }
@@ -147,7 +147,11 @@ impl Tree {
     }
 
     /// Makes a call as `user`, in the tree.
-    pub fn run_as(&self, user: &User, run: &(dyn Fn() -> Res<String> + Sync)) -> Res<String> {
+    pub(super) fn run_as(
+        &self,
+        user: &User,
+        run: &(dyn Fn() -> Res<String> + Sync),
+    ) -> Res<String> {
         let root = self.parent.join("t");
         as_user(user.uid, user.groups, || {
             std::env::set_current_dir(root).unwrap();
@@ -157,7 +161,7 @@ impl Tree {
     }
 
     /// Takes a snapshot.
-    pub fn look(&self) -> Snapshot {
+    pub(super) fn look(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
         let mut first = BTreeMap::new();
         snapshot.add(&self.parent, "..", &mut first);
@@ -167,7 +171,7 @@ impl Tree {
 
 /// A snapshot of a tree.
 #[derive(Default)]
-pub struct Snapshot {
+pub(super) struct Snapshot {
     entries: BTreeMap<String, Entry>,
     /// Time of the last change of each inode.
     changes: BTreeMap<u64, (i64, i64)>,
@@ -212,12 +216,12 @@ impl Snapshot {
     }
 
     /// Returns everything but times of change, which differ between any two trees.
-    pub fn facts(&self) -> Vec<(&str, &str)> {
+    pub(super) fn facts(&self) -> Vec<(&str, &str)> {
         self.entries.iter().map(|(name, entry)| (&**name, &*entry.facts)).collect()
     }
 
     /// Returns the differences.
-    pub fn changes_to(&self, later: &Snapshot) -> Vec<String> {
+    pub(super) fn changes_to(&self, later: &Snapshot) -> Vec<String> {
         let names: BTreeSet<_> = self.entries.keys().chain(later.entries.keys()).collect();
         names.into_iter().filter_map(|name| self.change_of(name, later)).collect()
     }

@@ -31,7 +31,7 @@ fn paths() -> Vec<CString> {
 }
 
 /// Returns every call with every pair of paths.
-pub fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for from in paths() {
         for to in paths() {

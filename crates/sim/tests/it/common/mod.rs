@@ -9,21 +9,21 @@ const VOLUME: &str = "SHOAL_SIM_SERVE_VOLUME";
 const DIRECTORY: &str = "SHOAL_SIM_SERVE_DIRECTORY";
 
 /// The command that serves a volume; this program has a test `serve_helper` that calls [`serve`].
-pub fn server(volume: &Path, directory: &Path) -> Command {
+pub(crate) fn server(volume: &Path, directory: &Path) -> Command {
     let mut command = again("serve_helper");
     command.env(VOLUME, volume).env(DIRECTORY, directory);
     command
 }
 
 /// This program again, entered at a test.
-pub fn again(test: &str) -> Command {
+pub(crate) fn again(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own name"));
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     command
 }
 
 /// The server's side: serves what the environment says, if it says something.
-pub fn serve() {
+pub(crate) fn serve() {
     let Some(path) = std::env::var_os(VOLUME).map(PathBuf::from) else { return };
     let directory = std::env::var_os(DIRECTORY).expect("a directory");
     let options = shoal_fuse::MountOptions::default();

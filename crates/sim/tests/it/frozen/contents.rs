@@ -27,11 +27,11 @@ use std::sync::Arc;
 const CHAINED: u8 = 0x80;
 
 /// Numbers of structures, by kind.
-pub type Counts = BTreeMap<String, u64>;
+pub(super) type Counts = BTreeMap<String, u64>;
 
 /// Counts what the volume on a device contains. Of a volume that was not closed: what its newest
 /// checkpoint and its journal lead to, before intents are completed and orphans freed.
-pub fn contents(device: &Arc<MemDevice>) -> Counts {
+pub(super) fn contents(device: &Arc<MemDevice>) -> Counts {
     let mut counts = Counts::new();
     tables(device, &mut counts);
     journal(device, &mut counts);
@@ -50,7 +50,7 @@ fn count(counts: &mut Counts, name: &str, n: u64) {
 }
 
 /// The volume after replay in memory, opened below the calls to be looked at.
-pub fn store(device: &Arc<MemDevice>) -> Store {
+pub(super) fn store(device: &Arc<MemDevice>) -> Store {
     let options = StoreOptions {
         read_only: true,
         cache_bytes: 64 << 20,

@@ -10,9 +10,9 @@ use shoal_format::attr::Namespace;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Size of a segment of the images, the smallest.
-pub const SEGMENT: u64 = 1 << 20;
+pub(super) const SEGMENT: u64 = 1 << 20;
 /// Size of most images, the smallest.
-pub const SIZE: u64 = 16 * SEGMENT;
+pub(super) const SIZE: u64 = 16 * SEGMENT;
 
 const NO_ID: u32 = u32::MAX;
 const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_group_id: false };
@@ -20,7 +20,7 @@ const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_gr
 const MANY_LINKS: usize = 40;
 
 /// Options of every session: nothing happens by the clock or in another thread.
-pub fn session() -> OpenOptions {
+pub(super) fn session() -> OpenOptions {
     OpenOptions {
         cache_bytes: 64 << 20,
         commit_interval_ms: 1 << 40,
@@ -31,7 +31,7 @@ pub fn session() -> OpenOptions {
 }
 
 /// `len` bytes of text that says whose it is.
-pub fn text(who: &str, len: usize) -> Vec<u8> {
+pub(super) fn text(who: &str, len: usize) -> Vec<u8> {
     format!("contents of {who}. ").into_bytes().into_iter().cycle().take(len).collect()
 }
 
@@ -41,7 +41,7 @@ fn noise(len: usize) -> Vec<u8> {
 }
 
 /// A volume being filled, as the superuser.
-pub struct Fill<'v> {
+pub(super) struct Fill<'v> {
     pub volume: &'v Volume,
     pub who: Caller,
     /// Seed of the hashes of names.
@@ -49,17 +49,17 @@ pub struct Fill<'v> {
 }
 
 impl Fill<'_> {
-    pub fn new(volume: &Volume, id: [u8; 16]) -> Fill<'_> {
+    pub(super) fn new(volume: &Volume, id: [u8; 16]) -> Fill<'_> {
         let seed = u64::from_le_bytes(*id.first_chunk().expect("16 bytes"));
         Fill { volume, who: Caller::root(), seed }
     }
 
-    pub fn dir(&self, above: Ino, name: &str) -> Ino {
+    pub(super) fn dir(&self, above: Ino, name: &str) -> Ino {
         self.volume.namespace().mkdir(&self.who, above, name.as_bytes(), 0o755).unwrap().ino
     }
 
     /// An empty file.
-    pub fn file(&self, dir: Ino, name: &str) -> Ino {
+    pub(super) fn file(&self, dir: Ino, name: &str) -> Ino {
         self.named(dir, name.as_bytes())
     }
 
@@ -68,36 +68,36 @@ impl Fill<'_> {
     }
 
     /// A file with so many bytes.
-    pub fn filled(&self, dir: Ino, name: &str, len: usize) -> Ino {
+    pub(super) fn filled(&self, dir: Ino, name: &str, len: usize) -> Ino {
         let ino = self.file(dir, name);
         self.write(ino, 0, &text(name, len));
         ino
     }
 
-    pub fn write(&self, ino: Ino, at: u64, bytes: &[u8]) {
+    pub(super) fn write(&self, ino: Ino, at: u64, bytes: &[u8]) {
         let written = self.volume.files().write(ino, at, bytes, false).unwrap();
         assert_eq!(written, bytes.len());
     }
 
-    pub fn set(&self, ino: Ino, name: &str, value: &[u8]) {
+    pub(super) fn set(&self, ino: Ino, name: &str, value: &[u8]) {
         self.volume.attributes().setxattr(&self.who, ino, name.as_bytes(), value, ANY).unwrap();
     }
 
-    pub fn resize(&self, ino: Ino, size: u64) {
+    pub(super) fn resize(&self, ino: Ino, size: u64) {
         let set = SetAttr { size: Some(size), ..SetAttr::default() };
         self.volume.attributes().setattr(&self.who, ino, &set).unwrap();
     }
 
-    pub fn allocate(&self, ino: Ino, mode: Fallocate, at: u64, len: u64) {
+    pub(super) fn allocate(&self, ino: Ino, mode: Fallocate, at: u64, len: u64) {
         self.volume.files().fallocate(ino, mode, at, len).unwrap();
     }
 
-    pub fn unlink(&self, dir: Ino, name: &str) {
+    pub(super) fn unlink(&self, dir: Ino, name: &str) {
         self.volume.namespace().unlink(&self.who, dir, name.as_bytes()).unwrap();
     }
 
     /// Fills a directory with everything.
-    pub fn everything(&self, top: Ino) {
+    pub(super) fn everything(&self, top: Ino) {
         self.data(self.dir(top, "data"));
         self.attributes(self.dir(top, "attributes"));
         self.names(self.dir(top, "names"));
@@ -105,7 +105,7 @@ impl Fill<'_> {
     }
 
     /// Makes a file with each form of data.
-    pub fn data(&self, dir: Ino) {
+    pub(super) fn data(&self, dir: Ino) {
         self.file(dir, "empty");
         self.filled(dir, "in the inode", 60);
         self.filled(dir, "one piece", 3000);
@@ -142,7 +142,7 @@ impl Fill<'_> {
     }
 
     /// Sets attributes of each form, in every namespace.
-    pub fn attributes(&self, dir: Ino) {
+    pub(super) fn attributes(&self, dir: Ino) {
         let small = self.filled(dir, "in the inode", 20);
         self.set(small, "user.small", b"value");
         self.set(small, "user.empty", b"");
@@ -178,7 +178,7 @@ impl Fill<'_> {
     }
 
     /// Makes names: long, of any bytes, that collide; several of one file.
-    pub fn names(&self, dir: Ino) {
+    pub(super) fn names(&self, dir: Ino) {
         self.named(dir, &[b'l'; NAME_MAX]);
         self.named(dir, b"any bytes: \x01\xff\xfe\n*");
         for name in colliding(self.seed, 5) {
@@ -206,7 +206,7 @@ impl Fill<'_> {
     }
 
     /// Makes a file of each type; owners, modes and times.
-    pub fn kinds(&self, dir: Ino) {
+    pub(super) fn kinds(&self, dir: Ino) {
         let special = [
             ("fifo", 0o010_600, 0),
             ("socket", 0o140_777, 0),
@@ -240,7 +240,7 @@ impl Fill<'_> {
 
     /// Makes files, removes them and makes them again, so that numbers have been used before. The
     /// volume is checkpointed if `apart`, as numbers are taken again from blocks that are written.
-    pub fn used_again(&self, dir: Ino, apart: bool) {
+    pub(super) fn used_again(&self, dir: Ino, apart: bool) {
         for generation in 0..3 {
             for n in 0..70 {
                 self.file(dir, &format!("again {n}"));
@@ -256,7 +256,7 @@ impl Fill<'_> {
 
     /// Leaves unlinked files that are still open: with contents in the tree, with attributes in the
     /// tree, one that never had a name.
-    pub fn orphans(&self, dir: Ino) {
+    pub(super) fn orphans(&self, dir: Ino) {
         let many = self.file(dir, "orphan");
         (0..60).for_each(|n| self.write(many, n << 14, &text("orphan", 300)));
         let attributes = self.file(dir, "orphan with attributes");

@@ -17,17 +17,17 @@ const CONTAINS: &str = "\ncontains\n";
 const LISTING: &str = "\nlisting\n";
 
 /// Folder of the images.
-pub fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("frozen")
 }
 
 /// Names of the images that there are, in order.
-pub fn names() -> Vec<String> {
+pub(super) fn names() -> Vec<String> {
     names_ending(".zst")
 }
 
 /// Names of the text files that there are, in order.
-pub fn texts() -> Vec<String> {
+pub(super) fn texts() -> Vec<String> {
     names_ending(".txt")
 }
 
@@ -40,12 +40,12 @@ fn names_ending(end: &str) -> Vec<String> {
 }
 
 /// Compresses the bytes of a volume.
-pub fn packed(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn packed(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 19).unwrap()
 }
 
 /// A fresh device with the volume of an image.
-pub fn unpacked(packed: &[u8]) -> Arc<MemDevice> {
+pub(super) fn unpacked(packed: &[u8]) -> Arc<MemDevice> {
     let bytes = zstd::decode_all(packed).unwrap();
     let device = MemDevice::new(bytes.len() as u64);
     for (n, piece) in bytes.chunks(64 << 10).enumerate() {
@@ -57,7 +57,7 @@ pub fn unpacked(packed: &[u8]) -> Arc<MemDevice> {
 }
 
 /// An image, with what its text file says of it.
-pub struct Kept {
+pub(super) struct Kept {
     pub name: String,
     /// The compressed volume.
     pub packed: Vec<u8>,
@@ -69,7 +69,7 @@ pub struct Kept {
 
 impl Kept {
     /// Reads an image.
-    pub fn read(name: &str) -> Kept {
+    pub(super) fn read(name: &str) -> Kept {
         let path = |end: &str| folder().join(format!("{name}.{end}"));
         let packed = std::fs::read(path("zst")).unwrap();
         let text = std::fs::read_to_string(path("txt")).expect("each image has a text");
@@ -84,7 +84,7 @@ impl Kept {
     }
 
     /// Writes an image and its text; `head` says which it is.
-    pub fn write(&self, head: &str) {
+    pub(super) fn write(&self, head: &str) {
         let path = |end: &str| folder().join(format!("{}.{end}", self.name));
         let mut text = format!("{head}{CONTAINS}");
         for (name, count) in &self.contains {
@@ -97,18 +97,18 @@ impl Kept {
     }
 
     /// A fresh device with its volume.
-    pub fn device(&self) -> Arc<MemDevice> {
+    pub(super) fn device(&self) -> Arc<MemDevice> {
         unpacked(&self.packed)
     }
 
     /// Hash of the compressed file, which README.md pins.
-    pub fn hash(&self) -> String {
+    pub(super) fn hash(&self) -> String {
         format!("{:016x}", xxh3_64(&self.packed))
     }
 }
 
 /// The rows of README.md, by the image's name: its other cells, trimmed.
-pub fn rows() -> BTreeMap<String, Vec<String>> {
+pub(super) fn rows() -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(folder().join("README.md")).unwrap();
     let (_, table, _) = split(&text);
     let cells = |line: &str| -> Vec<String> {
@@ -120,7 +120,7 @@ pub fn rows() -> BTreeMap<String, Vec<String>> {
 }
 
 /// Writes the table of README.md.
-pub fn write_rows(rows: &BTreeMap<String, Vec<String>>) {
+pub(super) fn write_rows(rows: &BTreeMap<String, Vec<String>>) {
     let path = folder().join("README.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (before, _, after) = split(&text);

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 const PAGE: u64 = 4096;
 
 /// The listing of everything below the top of a volume, names in order.
-pub fn listing(volume: &Volume) -> String {
+pub(super) fn listing(volume: &Volume) -> String {
     let mut shown = Shown::default();
     let top = volume.attributes().getattr(Ino::ROOT).unwrap();
     below(volume, &top, b"", &mut shown);

@@ -10,16 +10,16 @@ use shoal::raw::{OpenOptions, Volume};
 use shoal_format::features::VERSION;
 
 /// Number of the current version, and of its draft; 0: it has been released.
-pub const NUMBER: u32 = VERSION & 0xffff;
-pub const DRAFT: u32 = VERSION >> 16;
+pub(super) const NUMBER: u32 = VERSION & 0xffff;
+pub(super) const DRAFT: u32 = VERSION >> 16;
 
 /// Name of a row's files.
-pub fn name_of(row: &Row) -> String {
+pub(super) fn name_of(row: &Row) -> String {
     format!("v{NUMBER}-{}", row.name)
 }
 
 /// The current version, as the table of README.md has it.
-pub fn format_label() -> String {
+pub(super) fn format_label() -> String {
     match DRAFT {
         0 => NUMBER.to_string(),
         draft => format!("{NUMBER} draft {draft}"),
@@ -27,7 +27,7 @@ pub fn format_label() -> String {
 }
 
 /// Makes the image of a row.
-pub fn made(row: &Row) -> Kept {
+pub(super) fn made(row: &Row) -> Kept {
     let image = (row.make)((row.mkfs)());
     let device = device_of(&image);
     let contains = contents(&device);
@@ -43,12 +43,12 @@ pub fn made(row: &Row) -> Kept {
 
 /// Returns whether an image may be made anew whose row in README.md says this of its format: one
 /// of a draft. Those of a version that has been released stay as they are.
-pub fn may_replace(format: &str) -> bool {
+pub(super) fn may_replace(format: &str) -> bool {
     format.contains("draft")
 }
 
 /// Writes an image, its text and its row.
-pub fn keep(row: &Row, kept: &Kept) {
+pub(super) fn keep(row: &Row, kept: &Kept) {
     let features: Vec<&str> =
         kept.contains.keys().filter_map(|name| name.strip_prefix("feature ")).collect();
     let (format, features) = (format_label(), features.join(", "));
@@ -62,7 +62,7 @@ pub fn keep(row: &Row, kept: &Kept) {
 }
 
 /// Makes every image twice, compares the two, and writes them if it is to.
-pub fn make_all(write: bool) {
+pub(super) fn make_all(write: bool) {
     let rows = kept::rows();
     let wanted = |row: &&Row| rows.get(&name_of(row)).is_none_or(|cells| may_replace(&cells[1]));
     for row in ROWS.iter().filter(wanted) {

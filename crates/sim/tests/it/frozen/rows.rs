@@ -15,7 +15,7 @@ use shoal_format::{Codec, Compression};
 use shoal_sim::image::Image;
 
 /// An image.
-pub struct Row {
+pub(super) struct Row {
     /// Name; that of its files has the version of the format in front.
     pub name: &'static str,
     /// Day on which it was declared.
@@ -31,7 +31,7 @@ pub struct Row {
 }
 
 /// Every image of the version of the format that is made now.
-pub const ROWS: &[Row] = &[
+pub(super) const ROWS: &[Row] = &[
     Row {
         name: "clean",
         since: "2026-11-22",

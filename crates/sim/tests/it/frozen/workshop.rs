@@ -16,14 +16,14 @@ use std::sync::Arc;
 const BEGIN: u32 = 1_767_225_600;
 
 /// A volume being made into an image.
-pub struct Workshop {
+pub(super) struct Workshop {
     device: Arc<FaultyDevice>,
     mkfs: MkfsOptions,
 }
 
 impl Workshop {
     /// A new volume.
-    pub fn new(mkfs: MkfsOptions) -> Workshop {
+    pub(super) fn new(mkfs: MkfsOptions) -> Workshop {
         // The thread's number chooses the slots of orphans: the first is the same each time.
         assert_eq!(shoal_base::shard::shard(), 0, "images are made by the first thread alone");
         shoal_base::clock::fix(Some(BEGIN));
@@ -33,29 +33,29 @@ impl Workshop {
     }
 
     /// The volume in this image, as a crash left it.
-    pub fn on(image: Image, mkfs: MkfsOptions) -> Workshop {
+    pub(super) fn on(image: Image, mkfs: MkfsOptions) -> Workshop {
         Workshop { device: Arc::new(FaultyDevice::from_image(image)), mkfs }
     }
 
-    pub fn open(&self, options: &OpenOptions) -> Volume {
+    pub(super) fn open(&self, options: &OpenOptions) -> Volume {
         Volume::open_on(self.device.clone() as Arc<dyn Device>, options).unwrap()
     }
 
     /// A session that ends by closing the volume.
-    pub fn session(&self, work: impl FnOnce(&Fill<'_>)) {
+    pub(super) fn session(&self, work: impl FnOnce(&Fill<'_>)) {
         let volume = self.open(&session());
         work(&self.fill(&volume));
         volume.close().unwrap();
     }
 
     /// The volume of an open session, to be filled.
-    pub fn fill<'v>(&self, volume: &'v Volume) -> Fill<'v> {
+    pub(super) fn fill<'v>(&self, volume: &'v Volume) -> Fill<'v> {
         Fill::new(volume, self.mkfs.id.expect("a volume with a chosen id"))
     }
 
     /// The volume, which is closed. What is left in free segments is no part of it, and made zero:
     /// the journals of how it was made would be most of the image.
-    pub fn closed(&self) -> Image {
+    pub(super) fn closed(&self) -> Image {
         let mut image = self.device.image();
         let device = device_of(&image);
         let sb = shoal_txn::read_superblock(&*device).unwrap();
@@ -72,14 +72,14 @@ impl Workshop {
     }
 
     /// The present moment, as a crash point.
-    pub fn position(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.device.position() as usize
     }
 
     /// The last image of a crash behind `from` that contains what is `wanted`. The last write, a
     /// batch of the journal if `torn`, has arrived in its first sector only, else in whole; all
     /// before are there.
-    pub fn crash(&self, from: usize, torn: bool, wanted: impl Fn(&Counts) -> bool) -> Image {
+    pub(super) fn crash(&self, from: usize, torn: bool, wanted: impl Fn(&Counts) -> bool) -> Image {
         let (base, log) = self.device.recorded();
         let mut image = base;
         let mut found = None;
@@ -123,14 +123,14 @@ fn apply(image: &mut Image, op: &LogOp) {
 }
 
 /// The bytes of an image.
-pub fn bytes_of(image: &Image) -> Vec<u8> {
+pub(super) fn bytes_of(image: &Image) -> Vec<u8> {
     let mut bytes = vec![0; image.capacity() as usize];
     image.read(&mut bytes, 0);
     bytes
 }
 
 /// A device that holds an image.
-pub fn device_of(image: &Image) -> Arc<MemDevice> {
+pub(super) fn device_of(image: &Image) -> Arc<MemDevice> {
     let device = MemDevice::new(image.capacity());
     for range in image.written() {
         let mut bytes = vec![0; (range.end - range.start) as usize];
