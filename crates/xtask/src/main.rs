@@ -128,9 +128,9 @@ fn run(task: Task) -> Result<ExitCode, String> {
         Task::Exhaustive(rest) => simulator(root, "exhaustive", &rest),
         Task::Linear(rest) => simulator(root, "linear", &rest),
         Task::Kills { rounds } => {
-            let words = "test --quiet --package shoal-cli --test keeper -- --nocapture";
+            let words = "test --quiet --package shoal-cli --test it -- --nocapture";
             let mut command = cargo_command(root, words);
-            command.arg("programs_go_on").env("SHOAL_KEEPER_ROUNDS", rounds.to_string());
+            command.arg("keeper::programs_go_on").env("SHOAL_KEEPER_ROUNDS", rounds.to_string());
             finish(command)
         }
         Task::Soak(rest) => {
@@ -150,7 +150,7 @@ fn run(task: Task) -> Result<ExitCode, String> {
 
 /// Makes the frozen images: the ignored test of the program that reads them.
 fn freeze(root: &Path, check: bool) -> Result<ExitCode, String> {
-    let words = "test --quiet --package shoal-sim --test frozen -- --ignored --nocapture";
+    let words = "test --quiet --package shoal-sim --test it frozen:: -- --ignored --nocapture";
     let mut command = cargo_command(root, words);
     command.env("FROZEN", if check { "check" } else { "write" });
     finish(command)

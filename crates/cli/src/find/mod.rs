@@ -1,7 +1,8 @@
 //! Expressions of `find`, as find(1) has them: parsing, and evaluation for one file.
 //!
 //! Words become an expression (`parse`, pure), which is evaluated file by file (`eval`). The rows
-//! of the tests and actions are in `primary`. Compared with find(1) in `crates/cli/tests/it/find.rs`.
+//! of the tests and actions are in `primary`. Compared with find(1) in
+//! `crates/cli/tests/it/find.rs`.
 
 mod eval;
 mod exec;

@@ -366,7 +366,7 @@ fn the_design_lists_the_largest_record_of_each_kind() {
     if std::env::var_os("SHOAL_WRITE_DOCS").is_some() {
         std::fs::write(path, format!("{before}{begin}{table}{end}{after}")).unwrap();
     } else {
-        let how = "SHOAL_WRITE_DOCS=1 cargo test -p shoal-engine --test adversary the_design";
+        let how = "SHOAL_WRITE_DOCS=1 cargo test -p shoal-engine --test it the_design";
         assert_eq!(now, table, "docs/design.md is out of date: {how}");
     }
 }

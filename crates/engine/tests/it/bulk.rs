@@ -1,7 +1,7 @@
 //! Attributes of many inodes with one call: `stat_many` and `bulkstat`. Complete, in order, with an
 //! error for each item, and beside calls that create and unlink. The speed, which decides no test:
 //!
-//! `cargo test --release -p shoal-engine --test bulk -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- bulk:: --ignored --nocapture`
 
 use crate::common;
 

@@ -1,7 +1,7 @@
 //! Time of a checkpoint with one new file on a volume of 100 TiB, in a sparse file: it must not
 //! depend on the size of the volume.
 //!
-//! `cargo test --release -p shoal-engine --test checkpoint_speed -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- checkpoint_speed:: --ignored --nocapture`
 //!
 //! The file is made in the directory for temporary files, or in `SHOAL_SPEED_DIR`, which must be on
 //! a filesystem that has files of that size (XFS, tmpfs; not ext4). It takes less than 2 GiB there.

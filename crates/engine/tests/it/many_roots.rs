@@ -115,7 +115,7 @@ fn resident() -> u64 {
 }
 
 /// All possible numbers. Needs a file of 3 GiB in the directory for temporary files, and minutes:
-/// `cargo test -p shoal-engine --test many_roots -- --ignored --nocapture`.
+/// `cargo test -p shoal-engine --test it -- many_roots:: --ignored --nocapture`.
 #[test]
 #[ignore = "takes 3 GiB and minutes"]
 fn all_numbers_with_the_longest_names() {

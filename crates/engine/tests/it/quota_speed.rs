@@ -1,6 +1,6 @@
 //! Processor time of creates in a directory with a quota and in one without, in turns.
 //!
-//! `cargo test --release -p shoal-engine --test quota_speed -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- quota_speed:: --ignored --nocapture`
 
 use rustix::time::{ClockId, clock_gettime};
 use shoal_engine::*;

@@ -1,7 +1,7 @@
 //! Time of a recovery: scattered changes on a device with 0.2 ms per read, and 1 GiB of journal
 //! with a cache of 64 MiB. On a busy machine processor time is more meaningful than elapsed time.
 //!
-//! `cargo test --release -p shoal-engine --test recovery_speed -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- recovery_speed:: --ignored --nocapture`
 //!
 //! The second test opens the volume in a separate process, to measure the memory of recovery. The
 //! volume needs about 5 GiB in the directory for temporary files, or in `SHOAL_SPEED_DIR`.

@@ -1,6 +1,6 @@
 //! Time to restore names: 200,000 files, 10,000 hard links, and no directory node left.
 //!
-//! `cargo test --release -p shoal-engine --test repair_speed -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- repair_speed:: --ignored --nocapture`
 
 use crate::common::*;
 use shoal_engine::*;

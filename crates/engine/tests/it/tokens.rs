@@ -1,7 +1,7 @@
 //! Tokens (`openg`, `openfh`): every reason to refuse one, what it grants, and that it survives a
 //! restart and a crash. The speed, which decides no test:
 //!
-//! `cargo test --release -p shoal-engine --test tokens -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- tokens:: --ignored --nocapture`
 
 use crate::common;
 

@@ -1,7 +1,7 @@
 //! Totals of directories: a walk and a scan agree with a walk of the test's own, whatever was done
 //! before, and while directories are renamed. The speed, which decides no test:
 //!
-//! `cargo test --release -p shoal-engine --test totals -- --ignored --nocapture`
+//! `cargo test --release -p shoal-engine --test it -- totals:: --ignored --nocapture`
 
 use crate::common;
 

@@ -2,8 +2,8 @@
 //! produce those bytes, and decoding must return the original. No two fields of a value are alike,
 //! so swapping, widening or moving one fails here.
 //!
-//! `GOLDEN=write cargo test -p shoal-format --test golden` writes the file. That is only for new
-//! structures, and for a version of the format that is still a draft: the bytes of a released
+//! `GOLDEN=write cargo test -p shoal-format --test it golden::` writes the file. That is only for
+//! new structures, and for a version of the format that is still a draft: the bytes of a released
 //! version must never change (CONTRIBUTING.md, *The format*).
 
 use shoal_base::{Addr, Ino, Lsn, RootId};

@@ -1,6 +1,6 @@
 //! Opening a file by a token, against opening it by its path, which decides no test:
 //!
-//! `cargo test --release -p shoal --test tokens_speed -- --ignored --nocapture`
+//! `cargo test --release -p shoal --test it -- tokens_speed:: --ignored --nocapture`
 
 use shoal::{Credentials, Rights, Volume};
 use std::hint::black_box;

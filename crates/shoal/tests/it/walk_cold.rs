@@ -1,7 +1,7 @@
 //! Walks over trees that are not in memory. The speed on a device with 1 ms per read, which decides
 //! no test:
 //!
-//! `cargo test --release -p shoal --test walk_cold -- --ignored --nocapture`
+//! `cargo test --release -p shoal --test it -- walk_cold:: --ignored --nocapture`
 
 #[path = "../../../engine/tests/it/common/slow.rs"]
 mod slow;

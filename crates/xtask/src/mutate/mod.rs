@@ -127,7 +127,7 @@ impl Copy {
         let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
         command
             .args(words)
-            .args("--quiet --offline --package shoal-format --test golden".split(' '));
+            .args("--quiet --offline --package shoal-format --test it golden::".split(' '));
         command.current_dir(&self.root).stdout(Stdio::null()).stderr(Stdio::null());
         // Seconds are spent on compiling, not on running.
         command.env("CARGO_TARGET_DIR", self.root.with_file_name("target"));
