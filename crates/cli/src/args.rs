@@ -6,8 +6,8 @@
 
 mod acl;
 mod attributes;
-mod change;
 mod changes;
+mod chmod;
 mod copy;
 mod dump;
 mod files;
@@ -15,7 +15,7 @@ mod grow;
 mod helper;
 mod inspect;
 mod label;
-mod list;
+mod ls;
 mod more;
 mod mount;
 mod quota;
@@ -32,8 +32,8 @@ pub(crate) use attributes::{
     ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
     XattrRmArgs, XattrSetArgs,
 };
-pub(crate) use change::{ChmodArgs, ChownArgs, TouchArgs};
 pub(crate) use changes::{ChangesArgs, Keep, WatchArgs};
+pub(crate) use chmod::{ChmodArgs, ChownArgs, TouchArgs};
 pub(crate) use copy::CopyArgs;
 pub(crate) use dump::{DumpArgs, RestoreArgs};
 pub(crate) use files::{CatArgs, CpArgs, LnArgs, MkdirArgs, MvArgs, RmArgs, StatArgs};
@@ -41,7 +41,7 @@ pub(crate) use grow::GrowArgs;
 pub(crate) use helper::{HelperArgs, UmountHelperArgs};
 pub(crate) use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, TrimArgs};
 pub(crate) use label::LabelArgs;
-pub(crate) use list::{LsArgs, When};
+pub(crate) use ls::{LsArgs, When};
 pub(crate) use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
 pub(crate) use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
 pub(crate) use quota::{

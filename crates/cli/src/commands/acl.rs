@@ -2,7 +2,7 @@
 
 use shoal::raw::{AclChange, Attr, Code, FileKind, TreeChange};
 
-use super::change::{Below, Stop, each};
+use super::chmod::{Below, Stop, each};
 use crate::accounts::Accounts;
 use crate::acl::{Entry, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, entries, permissions};
 use crate::args::{GetfaclArgs, SetfaclArgs};

@@ -5,7 +5,7 @@ use shoal::raw::{FileKind, Time};
 use crate::accounts::Accounts;
 use crate::args::FindArgs;
 use crate::clock;
-use crate::commands::change::times_of;
+use crate::commands::chmod::times_of;
 use crate::failure::{Failure, Reason, Result};
 use crate::find::{
     self, Action, Evaluator, File, Flow, Parsed, Reference, Rows, Same, Test, Waiting, World,

@@ -5,7 +5,7 @@ use std::path::Path;
 use shoal::raw::{Grown, OpenOptions};
 
 use crate::args::GrowArgs;
-use crate::commands::takeover;
+use crate::commands::remount;
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
 use crate::output::Out;
@@ -41,7 +41,7 @@ fn mounted(directory: &Path, wanted: u64) -> Result<Grown> {
         );
         return Err(Failure::failed(directory.display(), why).with_status(SOME_FAILED));
     }
-    takeover::hand_over(directory, Some(wanted))?;
+    remount::hand_over(directory, Some(wanted))?;
     let now = size_of(directory)?;
     match now > before {
         true => Ok(Grown { before, now }),

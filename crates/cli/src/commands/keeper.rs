@@ -37,7 +37,7 @@ use signal_hook::low_level::pipe;
 
 use crate::clock;
 use crate::commands::end::Teller;
-use crate::commands::takeover;
+use crate::commands::remount;
 use crate::failure::{Failure, Reason, Result, SOME_FAILED};
 use crate::keeping::{self, Message, VERSION};
 use crate::rings::GivenUp;
@@ -478,7 +478,7 @@ fn how(status: Option<ExitStatus>) -> String {
 }
 
 fn listen() -> std::io::Result<UnixListener> {
-    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(takeover::name(
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(remount::name(
         std::process::id(),
     ))?)?;
     listener.set_nonblocking(true)?;

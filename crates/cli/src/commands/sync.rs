@@ -12,11 +12,11 @@ use std::rc::Rc;
 use shoal::raw::{ChangeKind, ChangeMark, Code, FileKind};
 
 use crate::args::SyncArgs;
-use crate::commands::copy::involume::InVolume;
-use crate::commands::copy::local::{self, Local};
-use crate::commands::copy::mirror::{Choices, Counts, Mirror};
-use crate::commands::copy::raise_file_limit;
-use crate::commands::copy::side::{Id, Outcome, Side};
+use crate::commands::cp::involume::InVolume;
+use crate::commands::cp::local::{self, Local};
+use crate::commands::cp::mirror::{Choices, Counts, Mirror};
+use crate::commands::cp::raise_file_limit;
+use crate::commands::cp::side::{Id, Outcome, Side};
 use crate::commands::mount;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::feed::Feed;

@@ -14,10 +14,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use crate::args::TarArgs;
-use crate::commands::copy::involume::InVolume;
-use crate::commands::copy::local::{self, Local};
-use crate::commands::copy::raise_file_limit;
-use crate::commands::copy::side::Id;
+use crate::commands::cp::involume::InVolume;
+use crate::commands::cp::local::{self, Local};
+use crate::commands::cp::raise_file_limit;
+use crate::commands::cp::side::Id;
 use crate::failure::{Failure, Result};
 use crate::location::Place;
 use crate::session::{Access, Session, Sessions};

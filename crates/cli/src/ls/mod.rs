@@ -1,6 +1,6 @@
 //! Listings as ls(1) writes them: columns, orders, time styles, quotes and colors.
 //!
-//! Compared with ls(1) in `crates/cli/tests/it/list.rs`.
+//! Compared with ls(1) in `crates/cli/tests/it/ls.rs`.
 
 mod colors;
 mod columns;

@@ -20,7 +20,7 @@ use super::stream::{self, Output};
 use crate::accounts::Accounts;
 use crate::acl;
 use crate::args::TarArgs;
-use crate::commands::copy::side::{ACLS, Found, Holder, Id, Meta, Node, Outcome, Side};
+use crate::commands::cp::side::{ACLS, Found, Holder, Id, Meta, Node, Outcome, Side};
 use crate::exclude::is_excluded;
 use crate::failure::{Failure, Reason, Result};
 use crate::location::{join, push};

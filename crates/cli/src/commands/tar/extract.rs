@@ -19,7 +19,7 @@ use crate::accounts::Accounts;
 use crate::acl;
 use crate::args::TarArgs;
 use crate::clock;
-use crate::commands::copy::side::{ACLS, Attribute, Draft, Id, Kept, Meta, Outcome, Side, is_kept};
+use crate::commands::cp::side::{ACLS, Attribute, Draft, Id, Kept, Meta, Outcome, Side, is_kept};
 use crate::exclude::is_left_out;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;

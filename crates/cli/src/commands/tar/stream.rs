@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use crate::args::TarArgs;
-use crate::commands::copy::local;
-use crate::commands::copy::side::Id;
+use crate::commands::cp::local;
+use crate::commands::cp::side::Id;
 use crate::failure::{Failure, Reason, Result};
 use crate::text::printable;
 use std::os::unix::ffi::OsStrExt;

@@ -16,7 +16,7 @@ pub(crate) fn name(keeper: u32) -> String {
 }
 
 /// Serves a mount by this program, in place of the one that does.
-pub(crate) fn remount(args: &RemountArgs) -> Result<u8> {
+pub(crate) fn run(args: &RemountArgs) -> Result<u8> {
     if args.promote {
         return serve::promote(&args.directory, args.force);
     }
