@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # A tour of Shoal on a real directory tree: make a volume, fill it, mount it, list it, kill its
-# server without warning while programs go on, then its keeper too, recover, check, remove. Where FUSE is not to be had, the same without the
-# mount, saying so. Leaves nothing behind.
+# server without warning while programs go on, then its keeper too, recover, check, remove. Without
+# FUSE, the same without the mount. Leaves nothing behind.
 #
 #   scripts/tour.sh [--tree DIR] [--files N] [--keep]
 #
-#   --tree DIR   what to fill the volume with (default: /usr/share)
-#   --files N    stop filling after about so many files (default: 50000)
+#   --tree DIR   tree to fill the volume with (default: /usr/share)
+#   --files N    stop filling after about N files (default: 50000)
 #   --keep       leave volume and scratch folder
 #   SHOAL=FILE   use this binary instead of building one
 set -euo pipefail
@@ -58,13 +58,13 @@ library_part() {
   run "$shoal" fsck "$volume"
 }
 
-roots_part() {
-  step "A root: a tree of its own in the volume, deleted at once, freed behind"
-  run "$shoal" root create "$volume" scratch
+subvolumes_part() {
+  step "A subvolume: a tree with inodes of its own, deleted at once, freed in the background"
+  run "$shoal" subvolume create "$volume" scratch
   run "$shoal" cp -r "${entries[0]}" "$volume:/scratch" | tail -n 1
-  run "$shoal" root list "$volume"
-  run "$shoal" root delete "$volume" scratch
-  run "$shoal" info "$volume" | grep -E 'roots|inodes'
+  run "$shoal" subvolume list "$volume"
+  run "$shoal" subvolume delete "$volume" scratch
+  run "$shoal" info "$volume" | grep -E 'subvolumes|inodes'
   run "$shoal" fsck "$volume"
 }
 
@@ -141,7 +141,7 @@ choose_entries
 run "$shoal" mkdir "$volume:/tree"
 run "$shoal" cp -r "${entries[@]}" "$volume:/tree" | tail -n 3
 du -h "$volume" | sed "s|$work/||"
-roots_part
+subvolumes_part
 if can_mount; then
   mount_part
 else

@@ -41,11 +41,6 @@ impl Source {
         self.line_starts.partition_point(|start| *start <= at)
     }
 
-    /// Number of lines.
-    pub fn lines(&self) -> usize {
-        self.text.lines().count()
-    }
-
     /// Places in the code where `word` stands alone, not as part of a longer identifier.
     pub fn words<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         let bytes = self.code.as_bytes();
@@ -81,15 +76,6 @@ impl Source {
             depth == 0
         })?;
         Some(open..close + 1)
-    }
-
-    /// Bytes of modules that exist only in tests.
-    pub fn test_parts(&self) -> Vec<Range<usize>> {
-        let marks = self.code.match_indices("#[cfg(test)]").chain(
-            // Tests that need a feature or a model checker are tests all the same.
-            self.code.match_indices("#[cfg(all(test"),
-        );
-        marks.filter_map(|(at, _)| Some(at..self.block_after(at + 1)?.end)).collect()
     }
 
     /// Names and places of the modules declared without a body: `(name, enclosing modules, line)`.
@@ -297,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_and_test_parts() {
+    fn modules_and_their_enclosing_ones() {
         let source = Source::new(
             "mod a;\npub mod b { mod c; }\n#[cfg(test)]\nmod tests {\n  mod d;\n}\n#[cfg(test)]\n\
              mod e;\n// mod f;\n",
@@ -308,9 +294,6 @@ mod tests {
             (name.to_string(), around.into_iter().map(String::from).collect::<Vec<_>>())
         });
         assert_eq!(declared, expected);
-        let parts = source.test_parts();
-        assert_eq!(parts.len(), 1);
-        assert_eq!(source.line_of(parts[0].start)..source.line_of(parts[0].end), 3..6);
     }
 
     #[test]

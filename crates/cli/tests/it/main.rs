@@ -13,6 +13,7 @@ mod du;
 mod files;
 mod find;
 mod fsck;
+mod guide;
 mod habits;
 mod helper;
 mod in_mount;

@@ -1,6 +1,11 @@
 //! Parent pointers: for each name of a file or directory, an attribute with the directory, its
-//! generation and the name (after XFS parent pointers, Darrick J. Wong). Only this module writes
-//! them, in the transaction that changes the entry.
+//! generation and the name (after XFS parent pointers, Darrick J. Wong).
+//!
+//! | written by | where |
+//! | --- | --- |
+//! | a call that makes an inode | its bytes: [`Paths::first_parent`]; its place: `namei/birth.rs` |
+//! | calls and repairs that add, move or remove a name | [`Paths::plan_parent`], then [`Paths::apply_parent`], in the transaction that changes the entry |
+//! | a recovery | `Replay` of the crate `shoal-txn`, from the record of the entry, or from that of the attributes |
 //!
 //! The last unlink leaves the pointer, which is freed with the inode. A file without links may
 //! therefore have a pointer; it must be ignored.

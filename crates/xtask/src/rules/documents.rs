@@ -1,21 +1,44 @@
-//! Documents name files that exist: prose beside code rots unless something looks.
+//! Documents name files and items that exist: prose beside code rots unless something looks.
+//!
+//! | in a code span | must be |
+//! | --- | --- |
+//! | `crates/a/src/b.rs`, `docs/c.md`: a path from the root | a file or folder |
+//! | `b.rs`, `a/src/b.rs`: the end of a path of Rust | that of a file |
+//! | `b.rs::item`, `b.rs::Type::item` | declared or re-exported in that file |
+//! | in the index of `ARCHITECTURE.md`, a file of Rust | a path from the root, with an item |
 
 use super::Problem;
 use crate::repository::Repository;
+use crate::source::Source;
 use std::path::{Component, Path, PathBuf};
 
 /// Prefixes of paths in documents that are checked.
-const OURS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/"];
+const OURS: &[&str] = &["crates/", "docs/", "scripts/", ".ci/", "packaging/"];
+
+/// The document with the index, and the heading of the index.
+const INDEX: (&str, &str) = ("ARCHITECTURE.md", "## Where is");
 
 /// Checks every Markdown file.
 pub(super) fn check(repository: &Repository, problems: &mut Vec<Problem>) -> Result<(), String> {
     let exists = |path: &Path| repository.root().join(path).exists();
     for path in repository.with_extension("md") {
+        let mut in_index = false;
         for (number, line) in repository.read(path)?.lines().enumerate() {
-            for named in paths_in(line, path) {
-                if !exists(&named) {
-                    let message = format!("{} is named but does not exist", named.display());
-                    problems.push(Problem::new(path, number + 1, message));
+            let mut report = |message| problems.push(Problem::new(path, number + 1, message));
+            if line.starts_with("## ") {
+                in_index = path == Path::new(INDEX.0) && line.starts_with(INDEX.1);
+            }
+            for named in paths_in(line, path).into_iter().filter(|named| !exists(named)) {
+                report(format!("{} is named but does not exist", named.display()));
+            }
+            for place in rust_in(line) {
+                if in_index && (place.item.is_none() || !place.file.starts_with("crates/")) {
+                    let file = place.file;
+                    let remedy = "write `crates/PATH/FILE.rs::ITEM`";
+                    report(format!("the index names {file} without path or item: {remedy}"));
+                }
+                if let Some(message) = fault(repository, &place)? {
+                    report(message);
                 }
             }
         }
@@ -23,13 +46,74 @@ pub(super) fn check(repository: &Repository, problems: &mut Vec<Problem>) -> Res
     Ok(())
 }
 
+/// A file of Rust in a code span, with an item of it.
+#[derive(PartialEq, Eq, Debug)]
+struct Place<'a> {
+    file: &'a str,
+    item: Option<&'a str>,
+}
+
+/// The files of Rust that a line names.
+fn rust_in(line: &str) -> Vec<Place<'_>> {
+    let mut found = Vec::new();
+    for word in words(line).filter(|word| !is_pattern(word)) {
+        let (file, rest) = match word.split_once(".rs") {
+            Some((stem, rest)) if !stem.is_empty() => (&word[..stem.len() + 3], rest),
+            _ => continue,
+        };
+        if rest.is_empty() || rest.starts_with(':') {
+            found.push(Place { file, item: rest.strip_prefix("::") });
+        }
+    }
+    found
+}
+
+/// Returns the fault of a place, if it is not there.
+fn fault(repository: &Repository, place: &Place<'_>) -> Result<Option<String>, String> {
+    let Place { file, item } = *place;
+    let mut files = repository.with_extension("rs").filter(|path| path.ends_with(file)).peekable();
+    if files.peek().is_none() {
+        return Ok(Some(format!("{file} is named but does not exist")));
+    }
+    let Some(item) = item else { return Ok(None) };
+    for path in files {
+        let source = Source::new(&repository.read(path)?);
+        if item.split("::").all(|name| declares(&source, name)) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(format!("{file} has no `{item}`: name an item that it declares or re-exports")))
+}
+
+/// Returns whether a file declares an item, implements a type, or re-exports either.
+fn declares(source: &Source, name: &str) -> bool {
+    let items = ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules!"];
+    source.words(name).any(|at| {
+        let before = source.code[..at].trim_end();
+        let statement = &before[before.rfind([';', '}']).map_or(0, |end| end + 1)..];
+        let is_re_exported = statement.contains("pub") && statement.contains(" use ");
+        let is_implemented = statement.trim_start().starts_with("impl") && !statement.contains('{');
+        items.iter().any(|item| before.ends_with(item)) || is_re_exported || is_implemented
+    })
+}
+
+/// The first words of the code spans of a line.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    let spans = line.split('`').skip(1).step_by(2);
+    spans.map(|code| code.split(char::is_whitespace).next().unwrap_or_default())
+}
+
+fn is_pattern(word: &str) -> bool {
+    word.contains(['*', '<', '{', '$', '…'])
+}
+
 /// The paths that a line names: in backticks from the root, in links from the document's folder.
 fn paths_in(line: &str, document: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for code in line.split('`').skip(1).step_by(2) {
-        let word = code.split(|c: char| c.is_whitespace() || c == ':').next().unwrap_or_default();
-        let pattern = word.contains(['*', '<', '{', '$', '…']);
-        if OURS.iter().any(|start| word.starts_with(start)) && !pattern {
+    for word in words(line).filter(|word| !is_pattern(word)) {
+        let word = word.split(':').next().unwrap_or_default();
+        // Files of Rust have a rule of their own.
+        if OURS.iter().any(|start| word.starts_with(start)) && !word.ends_with(".rs") {
             found.push(PathBuf::from(word));
         }
     }
@@ -63,10 +147,43 @@ mod tests {
 
     #[test]
     fn paths_are_found_in_code_and_links() {
-        let line = "see `crates/a/src/b.rs:12`, `cargo test`, `crates/<name>/x`, [d](../e.md#f), \
-                    [g](https://h/i), `scripts/j.sh --k`";
+        let line = "see `docs/a.md:12`, `cargo test`, `crates/<name>/x`, [d](../e.md#f), \
+                    [g](https://h/i), `scripts/j.sh --k`, `crates/a/src/b.rs`";
         let found = paths_in(line, Path::new("docs/z.md"));
-        let expected = ["crates/a/src/b.rs", "scripts/j.sh", "e.md"].map(PathBuf::from);
+        let expected = ["docs/a.md", "scripts/j.sh", "e.md"].map(PathBuf::from);
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn files_of_rust_are_found_with_their_items() {
+        let line = "`a/src/b.rs`, `c.rs:12`, `d.rs::E::f`, `cargo test`, `*.rs`, `f.rsx`";
+        let place = |file, item| Place { file, item };
+        let expected = [place("a/src/b.rs", None), place("c.rs", None), place("d.rs", Some("E::f"))];
+        assert_eq!(rust_in(line), expected);
+    }
+
+    #[test]
+    fn items_are_declared_implemented_or_re_exported() {
+        let source = Source::new(
+            "//! Of a.\nmod b;\npub use c::{D, e};\npub use f::G;\nuse h::I;\n\
+             struct J { k: u8 }\nimpl<T> L<T> { fn m(&self) { n(); } }\n\
+             macro_rules! o { () => {} }\nconst P: u8 = 0;\n",
+        );
+        for name in ["b", "D", "e", "G", "J", "L", "m", "o", "P"] {
+            assert!(declares(&source, name), "{name}");
+        }
+        for name in ["a", "I", "k", "n"] {
+            assert!(!declares(&source, name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_reported() {
+        let repository = Repository::find().expect("a checkout");
+        let fault = |file, item| fault(&repository, &Place { file, item }).expect("reads");
+        assert_eq!(fault("rules/documents.rs", Some("fault")), None);
+        assert_eq!(fault("xtask/src/source.rs", Some("Source::words")), None);
+        assert!(fault("rules/documents.rs", Some("gone")).is_some_and(|it| it.contains("`gone`")));
+        assert!(fault("rules/gone.rs", None).is_some_and(|it| it.contains("not exist")));
     }
 }

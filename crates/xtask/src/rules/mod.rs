@@ -6,7 +6,6 @@ mod documents;
 mod graph;
 mod layers;
 mod modules;
-mod narrow;
 mod order;
 mod shape;
 mod words;
@@ -59,7 +58,6 @@ pub fn check_all(repository: &Repository) -> Result<Vec<Problem>, String> {
     modules::check(repository, &crates, &mut problems)?;
     layers::check(repository, &crates, &mut problems)?;
     order::check(repository, &crates, &mut problems);
-    narrow::check(repository, &crates, &mut problems)?;
     documents::check(repository, &mut problems)?;
     for generated in [ladder::refresh(repository, true), format_doc::refresh(repository, true)] {
         if let Err(stale) = generated? {
