@@ -76,8 +76,8 @@ EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
   1   Some of it failed; each failure has a line of its own on standard error.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
-  130, 143  Interrupted by SIGINT or SIGTERM while it changed a volume: what was done is on disk,
-      and how far it came is said. A second signal ends it at once, as a crash would.
+  130, 143  Interrupted by SIGINT or SIGTERM while it changed a volume: the changes made are on
+      disk, and their number is printed. A second signal ends it at once, as a crash would.
   fsck and scrub have the exit statuses of fsck(8): see shoal fsck --help.
 
 FILES:

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, ValueHint};
 const GET_AFTER: &str = "\
 OUTPUT:
   As of getfacl(1): owner and group, then an entry a line. After an entry that the mask limits,
-  \"#effective:\" has what is left of it.
+  \"#effective:\" has the permissions that are left of it.
 
 EXIT STATUS:
   0   Every list was printed.
@@ -32,10 +32,10 @@ pub(crate) struct GetfaclArgs {
     /// Print no lines with the name, owner and group
     #[arg(short = 'c', long)]
     pub omit_header: bool,
-    /// Print what the mask leaves of every entry that it limits
+    /// Print the effective permissions of every entry that the mask limits
     #[arg(short = 'e', long, overrides_with = "no_effective")]
     pub all_effective: bool,
-    /// Do not print what the mask leaves
+    /// Do not print effective permissions
     #[arg(short = 'E', long, overrides_with = "all_effective")]
     pub no_effective: bool,
     /// Print numbers of users and groups, not names
@@ -55,7 +55,7 @@ ENTRIES:
   First the lists are cleared, then entries are set, then removed.
 
 MASK:
-  It becomes the union of what it limits, unless it is changed itself, or with -n.
+  It becomes the union of the entries that it limits, unless it is changed itself, or with -n.
 
 PERMISSIONS:
   A user who can write the volume's file may change every file in it. In a mounted volume it is the

@@ -13,7 +13,7 @@ MARKS:
   added; so is it if the file of --mark-file does not exist. After a repair by 'shoal fsck', or if
   the volume was replaced by an older copy, marks are refused: begin again without one.
 
-WHAT IS TOLD:
+LINES:
   A   path         was made since the mark
   M   path         has changed: contents, attributes, access time or names; of a directory also
                    that an entry was added or removed
@@ -33,9 +33,9 @@ REMOVED NAMES:
   that are told, and a copy by paths as a whole, for instance by 'rsync --delete'.
 
 FEEDING OTHER TOOLS:
-  --removed prints what must be deleted from a copy: paths that are gone, and the old paths of what
-  was renamed. --files-from prints what must then be copied into it: paths that were made or have
-  changed, and what was renamed with everything below. Delete first, and use the same mark for both.
+  --removed prints the paths to delete from a copy: paths that are gone, and the old paths of
+  renamed files. --files-from prints the paths to copy into it then: files that were made or have
+  changed, and renamed ones with everything below. Delete first, and use the same mark for both.
 
 OUTPUT AS JSON:
   One object a line: kind (created, changed, renamed, removed), inode, generation, type, paths,
@@ -43,8 +43,9 @@ OUTPUT AS JSON:
   object has mark, and all_removed: false if removed names are missing.
 
 ON A MOUNT:
-  The server reads the changes with the permissions of the user: told is what the user could find by
-  listing, so of each directory on the way from PLACE permission to list and to search is needed.
+  The server reads the changes with the permissions of the user, and prints those that the user
+  can find by listing: permission is needed to list and to search each directory on the way from
+  PLACE.
   Nothing outside of PLACE is told. Marks are the same as those of the volume. Changes that programs
   have made but the kernel has not sent yet, as those of a mapped file, are told when they are sent.
   A user may read two answers at a time, all users eight: an older one that is read slowly gives
@@ -74,7 +75,7 @@ pub(crate) enum Keep {
 
 /// Show what has changed below a directory since a mark
 ///
-/// It takes the time of what has changed, not of what there is. A place is a directory in a mounted
+/// It takes the time of the changes, not of the tree. A place is a directory in a mounted
 /// volume, or VOLUME:/path in one that is not mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = CHANGES_AFTER)]
@@ -110,7 +111,7 @@ pub(crate) struct ChangesArgs {
 }
 
 const WATCH_AFTER: &str = "\
-WHAT IS TOLD:
+LINES:
   The lines and objects of 'shoal changes', without its last line: each change soon after it was
   made, and made durable for that. Several changes of a file between two looks are told as one; a
   file that is made and removed between two looks is not told, or as gone. The command asks the

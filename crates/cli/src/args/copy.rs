@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 const COPY_AFTER: &str = "\
-WHAT IS COPIED:
+CONTENTS:
   Everything in use, exactly as it is: subvolumes, quotas, times, ids, all of it. The copy has the
   same size and the same id; do not mount it beside the original. Single files and directories are
   copied by 'shoal cp' and 'shoal sync'.

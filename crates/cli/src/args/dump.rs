@@ -8,7 +8,7 @@ const DUMP_AFTER: &str = "\
 STREAM:
   Everything in use, exactly as it is on the volume, with checksums: subvolumes, quotas, times, ids,
   all of it. So a restored volume has the same size and the same id; do not mount it beside the
-  original. Space that is free takes nothing. Compress the stream with what you like. It has the
+  original. Space that is free takes nothing. Compress the stream with any program. It has the
   files of all users: a file made by --output is its owner's alone.
 
   The volume must not be mounted. A volume that was not closed is opened and closed first.

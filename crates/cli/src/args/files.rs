@@ -78,14 +78,14 @@ pub(crate) struct CatArgs {
 }
 
 const CP_AFTER: &str = "\
-WHAT IS KEPT:
+KEPT:
   Mode, times, symlinks, hard links among the files copied, holes of sparse files, device files,
   pipes and sockets; the owner if run by root; extended attributes and access control lists. In
   this it is like 'cp -a' also without -r; but without -r a symlink given on the command line is
   followed. An attribute that the other side refuses is left out: that is said once, and is no
   failure.
 
-WHAT IS OVERWRITTEN:
+OVERWRITTEN:
   If DESTINATION is a directory, sources are copied into it under their own names; a source that
   ends in '.' or is a volume's top directory is merged into it. Directories are merged, files
   overwritten, other types replaced. A file is never replaced by a directory or the reverse. A

@@ -58,7 +58,7 @@ pub(crate) struct StatsArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Show again every so many seconds, until interrupted (mounted volumes)
+    /// Show again after each interval of so many seconds, until interrupted (mounted volumes)
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub every: Option<u64>,
 }
@@ -71,8 +71,8 @@ OUTPUT:
   time in which a request was being answered, more than 100% with several at a time.
 
   Users and processes are counted only while this command, or another one, looks. There are 64 rows
-  for each: who makes less than one in 64 of all requests may be missing. They are shown to root and
-  to the user who mounted.
+  for each: a user with less than one in 64 of all requests may be missing. They are shown to root
+  and to the user who mounted.
 
   Elsewhere than on a terminal, or with TERM=dumb, each view follows the one before. With --json,
   one object a line: seconds, operations, calls and volume (as shoal stats shows them, of this
@@ -86,7 +86,7 @@ SCREEN:
     Tab, right      one table alone: requests, volume, users, processes, and all again; left: back
     up, down        scroll a table that is alone, as PageUp, PageDown and Home do
     s               sort users and processes by operations, bytes or busy
-    Space           keep what is shown, until pressed again
+    Space           keep the numbers that are shown, until pressed again
     q, Esc, Ctrl-C  end
 
 EXIT STATUS:
@@ -106,7 +106,7 @@ pub(crate) struct TopArgs {
     /// The directory it is mounted on
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: PathBuf,
-    /// Show again every so many seconds
+    /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "2",
         value_parser = clap::value_parser!(u64).range(1..=10))]
     pub every: u64,
@@ -176,10 +176,10 @@ pub(crate) struct TraceArgs {
     /// Only those that took longer: 100us, 5ms, 1s
     #[arg(long, value_name = "TIME", value_parser = super::short_duration)]
     pub slower: Option<Duration>,
-    /// End after so many
+    /// End after N operations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// End after so many seconds
+    /// End after SECONDS
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<u64>,
     /// Print JSON, as in the file

@@ -41,7 +41,7 @@ MOUNT OPTIONS:
                       suid and dev are, for root: see mount.shoal(8)
     fsname=NAME       source in lists of mounts, instead of the volume's path
     slow=DURATION     log requests that take at least so long (100ms, 2s), with the caller, the path
-                      and what they have waited for, and keep the newest 256 for
+                      and the reasons for their waits, and keep the newest 256 for
                       DIR/.shoal/slow; 1s by default; off: none
     writeback         let the kernel collect small writes before it passes them on
     subvolume=NAME    show only this subvolume (see shoal-subvolume(1))
@@ -156,7 +156,7 @@ EXAMPLES:
   Mount for all users, with 2 GiB for metadata:
     shoal mount vol.img /data -o allow_other --cache 2G
 
-  Watch what happens:
+  See each step of it:
     shoal mount vol.img /mnt --foreground --log-level debug
 ";
 
@@ -209,7 +209,7 @@ pub(crate) struct MountArgs {
     /// Offer metrics for Prometheus, and a page for people, by HTTP at this address
     ///
     /// :PORT (on 127.0.0.1), HOST:PORT, or unix:/PATH for a socket of the user who mounts. The page
-    /// is at /, the metrics at /metrics. Whoever can connect can read them; over TCP they say
+    /// is at /, the metrics at /metrics. All who can connect can read them; over TCP they say
     /// nothing of anybody's files.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
@@ -248,9 +248,9 @@ pub(crate) enum LogFormat {
 /// Least severity that is logged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogLevel {
-    /// Only what needs attention at once
+    /// Only failures that need attention at once
     Error,
-    /// Also what may need attention
+    /// Also events that may need attention
     Warn,
     /// Also mounts, recoveries and unmounts
     Info,

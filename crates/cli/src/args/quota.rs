@@ -13,18 +13,19 @@ QUOTAS:
   the volume is next mounted or changed; until then it is a lower bound.
 
 LIMITS:
-  Who needs more than a limit leaves gets EDQUOT (Disk quota exceeded), the superuser too; freeing
-  is always possible. Contents that fit in the inode, attributes and directories take no space. In
-  a mounted volume df shows the limits of the directory that it is asked about.
+  A call that needs more than a limit leaves fails with EDQUOT (Disk quota exceeded), for the
+  superuser too; freeing is always possible. Contents that fit in the inode, attributes and
+  directories take no space. In a mounted volume df shows the limits of the directory that it is
+  asked about.
 
 BORDERS:
   Files are not linked or renamed into the tree or out of it (EXDEV): mv copies and removes. The
   directory with the quota can be renamed.
 
 MOUNTED VOLUMES:
-  Only root sets and removes quotas there. All are listed for root and who has mounted the volume;
-  the one that a file is in is shown to everybody, with its path for these alone, and otherwise the
-  number of the directory.
+  Only root sets and removes quotas there. All are listed for root and the user who
+  mounted the volume. Every user is shown the quota that a file is in: with its path for those two,
+  for others with the number of the directory.
 
 EXIT STATUS:
   0   Done.
@@ -159,7 +160,7 @@ EXIT STATUS:
 
 /// Remove the quota of a directory
 ///
-/// What is in it counts from then on for the quota of a directory above, if there is one. The tree
+/// Its files count from then on for the quota of a directory above, if there is one. The tree
 /// is walked. The directory and its files stay.
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOVE_AFTER)]

@@ -7,7 +7,7 @@ use shoal::raw::Rights;
 
 const SHARE_AFTER: &str = "\
 OPENING:
-  Whoever has the token opens the file with it, without permission to the file or its path:
+  Any user with the token can open the file, without permission to the file or its path:
     in a mounted volume       the file .shoal-open/TOKEN in the top directory of the mount
     in one that is not        shoal cat --token TOKEN VOLUME
     in a program              Volume::open_token of the library

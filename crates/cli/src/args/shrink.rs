@@ -16,7 +16,7 @@ SIZE:
 
   Nothing may use the volume: unmount it first. A crash at any moment leaves it at its old size or
   at its new one, with everything that it holds. After a crash, or Ctrl-C, the same command goes on
-  with what is left to be moved.
+  with the rest still to be moved.
 
 EXIT STATUS:
   0   The volume has its new size, on disk.
@@ -45,7 +45,7 @@ pub(crate) struct ShrinkArgs {
     /// As small as it can be
     #[arg(long)]
     pub min: bool,
-    /// Only say what would be moved, and how small the volume can become, about
+    /// Only print how much would be moved, and about how small the volume can become
     #[arg(long, short = 'n')]
     pub dry_run: bool,
 }

@@ -60,10 +60,10 @@ pub(crate) struct SyncArgs {
     /// Directory that becomes the same
     #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub destination: Option<OsString>,
-    /// Remove what SOURCE does not have
+    /// Remove files that SOURCE does not have
     #[arg(long, requires = "destination")]
     pub delete: bool,
-    /// Change nothing; print what would be done
+    /// Change nothing; print the changes that would be made
     #[arg(short = 'n', long, requires = "destination")]
     pub dry_run: bool,
     /// Print each change
@@ -78,7 +78,7 @@ pub(crate) struct SyncArgs {
     /// Accepted out of habit: it is always so
     #[arg(short, long, requires = "destination")]
     pub archive: bool,
-    /// Leave out, and do not remove, what matches, or the end of its path: * ? [a-z]
+    /// Leave out, and do not remove, files whose path, or the end of it, matches: * ? [a-z]
     #[arg(long, value_name = "PATTERN", requires = "destination")]
     pub exclude: Vec<OsString>,
     /// Compare contents, not the times of the last change

@@ -33,7 +33,7 @@ EXTRACTING:
 INCREMENTS:
   -N stores files whose contents or attributes have changed after a time, and all directories.
   --since and --mark-file store what 'shoal changes' tells, without a walk: MEMBERS cannot be given.
-  What was removed is not in the archive: see 'shoal changes --removed'. If a directory may have
+  Removed files are not in the archive: see 'shoal changes --removed'. If a directory may have
   been renamed and the volume does not keep removed names ('shoal changes --keep-removed on'),
   everything is archived, and a message says so; so it is of the top of a volume with subvolumes.
 
@@ -95,7 +95,7 @@ pub(crate) struct TarArgs {
     /// The names in the file of -T end with NUL bytes
     #[arg(long, requires = "files_from")]
     pub null: bool,
-    /// Archive directories without what is in them
+    /// Archive directories without their contents
     #[arg(long)]
     pub no_recursion: bool,
     /// Archive files that are newer than a time in UTC, and all directories

@@ -66,11 +66,11 @@ ACTIONS:
 PLACES:
   VOLUME:/path in a volume that is not mounted, or any path in a mounted one. On a mount the
   server lists whole directories at a time, with the permissions of the user; -delete removes by
-  ordinary system calls. What else is mounted below is not seen.
+  ordinary system calls. Other mounts below are not seen.
 
 OPTIONS WITHIN THE EXPRESSION:
     -maxdepth, -mindepth N     levels below the places to start at
-    -depth, -d                 a directory after what is in it
+    -depth, -d                 a directory after its contents
     -xdev, -mount              do not go into subvolumes
     -daystart                  times of the tests behind it are counted from the end of today (UTC)
     -regextype posix-extended  accepted; other types are refused
@@ -129,7 +129,7 @@ OUTPUT:
   A line for each directory, behind those of the directories in it: the size of everything in and
   below it, a tab, and its path in the volume. Sizes are rounded up to the unit.
 
-WHAT IS COUNTED:
+COUNTED:
   The space that the blocks of files and directories take, as stat shows it. Contents that are kept
   in the inode take none, nor do inodes, entries of directories and other metadata, which are in
   trees that all files share: shoal info shows the space of the whole volume. A directory counts
@@ -180,7 +180,7 @@ pub(crate) struct DuArgs {
     /// Print a last line with the sum of all places
     #[arg(short = 'c', long)]
     pub total: bool,
-    /// Print only what is at most N levels below a place
+    /// Print only directories at most N levels below a place
     #[arg(short = 'd', long, value_name = "N")]
     pub max_depth: Option<usize>,
     /// Count the sizes of contents, not the blocks
@@ -225,13 +225,13 @@ pub(crate) struct DuArgs {
     /// Do not add the sizes of the directories below
     #[arg(short = 'S', long)]
     pub separate_dirs: bool,
-    /// Print what is kept with the quotas of the places, without counting
+    /// Print the totals that are kept with the quotas of the places, without counting
     #[arg(long, requires = "summarize", conflicts_with_all = [
         "apparent_size", "bytes", "exclude", "count_links", "separate_dirs", "one_file_system",
         "time",
     ])]
     pub kept: bool,
-    /// Print only what is at least SIZE, or with -SIZE at most
+    /// Print only entries of at least SIZE, or with -SIZE at most
     #[arg(short, long, value_name = "SIZE", allow_hyphen_values = true)]
     #[arg(value_parser = signed_size)]
     pub threshold: Option<Threshold>,

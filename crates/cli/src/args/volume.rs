@@ -142,7 +142,7 @@ AT BOOT:
   status 0 means that the volume can be mounted. It does not read the whole volume: a crash damages
   none. If the volume cannot be opened, it is checked, and repaired if all that is lost is recorded
   a second time (names, counts, free space, a copy of the superblock). If something would be given
-  up, or guessed, nothing is written: status 4, and somebody has to run 'shoal fsck --repair'.
+  up, or guessed, nothing is written: status 4, and you have to run 'shoal fsck --repair'.
 
   Without --log it keeps no log, but prints every change.
 
@@ -269,7 +269,7 @@ pub(crate) struct InfoArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Print what udev has to know, as lines NAME=VALUE
+    /// Print the properties for udev, as lines NAME=VALUE
     ///
     /// Reads two sectors, takes no lock, and so works while the volume is in use. What is no volume
     /// is status 2, without a message.

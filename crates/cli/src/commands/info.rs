@@ -20,7 +20,7 @@ use crate::tags;
 use crate::text::printable;
 
 /// Width of the column of names.
-const NAME_WIDTH: usize = 16;
+const NAME_WIDTH: usize = 15;
 
 /// The library's reason for a volume opened read-only.
 const OUR_CHOICE: &str = "opened read-only";
@@ -45,13 +45,13 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
         out.json(object.put_some("given_up", given_up))?;
     } else {
         for (name, value) in rows(&args.volume, &info, &subvolumes, &usage) {
-            out.line(&format!("{name:NAME_WIDTH$}{value}"))?;
+            out.line(&format!("{name:NAME_WIDTH$} {value}"))?;
         }
         if let Some(why) = given_up {
-            out.line(&format!("{:NAME_WIDTH$}{}", "given up", printable(why.as_bytes())))?;
+            out.line(&format!("{:NAME_WIDTH$} {}", "given up", printable(why.as_bytes())))?;
         }
         for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
-            out.line(&format!("{:NAME_WIDTH$}{name} {value}", "counter"))?;
+            out.line(&format!("{:NAME_WIDTH$} {name} {value}", "counter"))?;
         }
     }
     out.flush()?;
@@ -117,7 +117,7 @@ fn mount(args: &InfoArgs) -> Result<u8> {
         }
         rows.extend(reason.map(|why| ("read-only", why)));
         for (name, value) in rows {
-            out.line(&format!("{name:NAME_WIDTH$}{}", printable(value.as_bytes())))?;
+            out.line(&format!("{name:NAME_WIDTH$} {}", printable(value.as_bytes())))?;
         }
     }
     out.flush()?;

@@ -269,6 +269,7 @@ fn info_of_a_mount_tells_what_is_served() {
         &format!("server          process {pid}, shoal "),
         "scrub           none since",
         "size            256 MiB",
+        "\njournal_replay_bytes ",
     ] {
         assert!(info.contains(part), "{part} is missing in\n{info}");
     }
