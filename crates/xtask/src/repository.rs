@@ -59,6 +59,11 @@ impl Repository {
         &self.files
     }
 
+    /// Returns whether there is such a file.
+    pub fn has(&self, path: &Path) -> bool {
+        self.files.iter().any(|file| file == path)
+    }
+
     /// Files with this ending, relative to the root.
     pub fn with_extension<'a>(&'a self, ending: &'a str) -> impl Iterator<Item = &'a Path> {
         let fits = move |path: &&PathBuf| path.extension().is_some_and(|e| e == ending);

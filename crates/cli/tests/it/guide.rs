@@ -61,7 +61,11 @@ fn every_page_of_the_guide_is_run() {
     for entry in fs::read_dir(repository().join("docs/guide")).expect("the guide") {
         let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
         let path = format!("docs/guide/{name}");
-        assert!(PAGES.contains(&path.as_str()), "{path} is not in the list of crates/cli/{}", file!());
+        assert!(
+            PAGES.contains(&path.as_str()),
+            "{path} is not in the list of crates/cli/{}",
+            file!()
+        );
     }
 }
 
@@ -88,7 +92,8 @@ fn steps(page: &str) -> Result<Vec<Step>, (usize, String)> {
         if let Some(comment) = line.strip_prefix("<!-- ") {
             let mut text = comment.to_owned();
             while !text.ends_with("-->") {
-                let (_, line) = lines.next().ok_or((number, "a comment does not end".to_owned()))?;
+                let (_, line) =
+                    lines.next().ok_or((number, "a comment does not end".to_owned()))?;
                 text = format!("{text}\n{line}");
             }
             let text = text.trim_end_matches("-->").trim();
@@ -264,8 +269,7 @@ fn normal(line: &str) -> String {
 fn stand_in(word: &str) -> &str {
     let bare = word.trim_end_matches([',', ';', ')']);
     let of = |c: fn(&u8) -> bool| bare.bytes().all(|byte| c(&byte));
-    let shape: String =
-        bare.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
+    let shape: String = bare.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect();
     let parts: Vec<usize> = bare.split('-').map(str::len).collect();
     match shape.as_str() {
         "9999-99-99" => "DATE",

@@ -6,6 +6,7 @@
 //! | `b.rs`, `a/src/b.rs`: the end of a path of Rust | that of a file |
 //! | `b.rs::item`, `b.rs::Type::item` | declared or re-exported in that file |
 //! | in the index of `ARCHITECTURE.md`, a file of Rust | a path from the root, with an item |
+//! | `cargo test -p NAME --test PROGRAM -- MODULE::` | a program of tests, and a module of it |
 
 use super::Problem;
 use crate::repository::Repository;
@@ -30,6 +31,11 @@ pub(super) fn check(repository: &Repository, problems: &mut Vec<Problem>) -> Res
             }
             for named in paths_in(line, path).into_iter().filter(|named| !exists(named)) {
                 report(format!("{} is named but does not exist", named.display()));
+            }
+            for command in line.split('`').skip(1).step_by(2) {
+                if let Some(gone) = gone_tests(repository, command) {
+                    report(format!("`{command}` runs nothing: {gone} does not exist"));
+                }
             }
             for place in rust_in(line) {
                 if in_index && (place.item.is_none() || !place.file.starts_with("crates/")) {
@@ -83,6 +89,40 @@ fn fault(repository: &Repository, place: &Place<'_>) -> Result<Option<String>, S
         }
     }
     Ok(Some(format!("{file} has no `{item}`: name an item that it declares or re-exports")))
+}
+
+/// Returns the program or module of a command that runs tests, if it is gone.
+fn gone_tests(repository: &Repository, command: &str) -> Option<String> {
+    let command = &command[command.find("cargo test -p ")?..];
+    let mut words = command.split_whitespace().skip(3);
+    let package = words.next()?;
+    let folder = Path::new("crates").join(package.strip_prefix("shoal-").unwrap_or(package));
+    let (mut places, mut gone) = (Vec::new(), None);
+    while let Some(word) = words.next() {
+        match word {
+            "--lib" => places.push(folder.join("src")),
+            "--test" => {
+                let program = folder.join("tests").join(words.next()?);
+                let is_there = repository.has(&program.with_extension("rs"));
+                gone = gone.or((!is_there && !repository.has(&program.join("main.rs")))
+                    .then(|| program.display().to_string()));
+                places.push(program);
+            }
+            filter if filter.contains("::") && !places.is_empty() => {
+                let module = filter.split("::").next().unwrap_or_default();
+                let is_in = |path: &&PathBuf| {
+                    places.iter().any(|place| path.starts_with(place))
+                        && path
+                            .components()
+                            .any(|part| Path::new(&part).file_stem() == Some(module.as_ref()))
+                };
+                let is_there = repository.with_extension("rs").any(|path| is_in(&path));
+                gone = gone.or((!is_there).then(|| format!("the module {module}")));
+            }
+            _ => {}
+        }
+    }
+    gone
 }
 
 /// Returns whether a file declares an item, implements a type, or re-exports either.
@@ -158,7 +198,8 @@ mod tests {
     fn files_of_rust_are_found_with_their_items() {
         let line = "`a/src/b.rs`, `c.rs:12`, `d.rs::E::f`, `cargo test`, `*.rs`, `f.rsx`";
         let place = |file, item| Place { file, item };
-        let expected = [place("a/src/b.rs", None), place("c.rs", None), place("d.rs", Some("E::f"))];
+        let expected =
+            [place("a/src/b.rs", None), place("c.rs", None), place("d.rs", Some("E::f"))];
         assert_eq!(rust_in(line), expected);
     }
 
@@ -185,5 +226,13 @@ mod tests {
         assert_eq!(fault("xtask/src/source.rs", Some("Source::words")), None);
         assert!(fault("rules/documents.rs", Some("gone")).is_some_and(|it| it.contains("`gone`")));
         assert!(fault("rules/gone.rs", None).is_some_and(|it| it.contains("not exist")));
+        let gone = |command| gone_tests(&repository, command);
+        assert_eq!(gone("A=1 cargo test -p shoal-cli --test it -- guide:: rm::"), None);
+        assert_eq!(gone("cargo test -p shoal-engine --test it --lib holds -- inherited::"), None);
+        assert_eq!(gone("cargo test -p shoal-cli --test it"), None);
+        let module = gone("cargo test -p shoal-cli --test it -- rm:: gone::");
+        assert_eq!(module.as_deref(), Some("the module gone"));
+        let program = gone("cargo test -p shoal-cli --test gone");
+        assert_eq!(program.as_deref(), Some("crates/cli/tests/gone"));
     }
 }

@@ -1,5 +1,5 @@
-//! Sizes of functions and lines; and the note at the head of every file. There is no limit for files or types:
-//! one that can be met by counting makes files that end just below it, cut where the count says.
+//! Sizes of functions and lines; and the note at the head of every file. There is no limit for
+//! files or types: one that can be met by counting makes files that end just below it.
 
 use super::Problem;
 use crate::source::Source;
