@@ -132,8 +132,8 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Collects files, without what is built (`target…`), version control, raw benchmark runs and
-/// volumes.
+/// Collects files, without what is built (`target…`), version control (in a worktree `.git` is a
+/// file), raw benchmark runs and volumes.
 fn walk(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let dir = root.join(below);
     let entries = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -148,7 +148,7 @@ fn walk(root: &Path, below: &Path, files: &mut Vec<PathBuf>) -> Result<(), Strin
             if !skipped {
                 walk(root, &path, files)?;
             }
-        } else if kind.is_file() && !text.ends_with(".img") {
+        } else if kind.is_file() && !text.ends_with(".img") && text != ".git" {
             files.push(path);
         }
     }

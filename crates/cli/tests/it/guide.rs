@@ -290,7 +290,8 @@ fn commands_in_prose(path: &str, page: &str) {
         for span in spans.filter(|span| !is_in_block && span.starts_with("shoal ")) {
             let words: Vec<&str> = span.split_whitespace().skip(1).collect();
             let name = words[0].trim_end_matches(',');
-            if name.starts_with('-') || name == "help" || name.contains('…') {
+            let is_a_name = name.starts_with(|c: char| c.is_ascii_lowercase());
+            if !is_a_name || name == "help" {
                 continue;
             }
             let help = scratch.shoal([name, "--help"]);

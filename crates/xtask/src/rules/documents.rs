@@ -110,13 +110,13 @@ fn gone_tests(repository: &Repository, command: &str) -> Option<String> {
             }
             filter if filter.contains("::") && !places.is_empty() => {
                 let module = filter.split("::").next().unwrap_or_default();
-                let is_in = |path: &&PathBuf| {
+                let is_in = |path: &Path| {
                     places.iter().any(|place| path.starts_with(place))
                         && path
                             .components()
                             .any(|part| Path::new(&part).file_stem() == Some(module.as_ref()))
                 };
-                let is_there = repository.with_extension("rs").any(|path| is_in(&path));
+                let is_there = repository.with_extension("rs").any(is_in);
                 gone = gone.or((!is_there).then(|| format!("the module {module}")));
             }
             _ => {}
