@@ -7,30 +7,30 @@ use clap::{Args, ValueEnum, ValueHint};
 
 const CHANGES_AFTER: &str = "\
 MARKS:
-  A mark is a moment of a subvolume: 76 letters, digits, '-' and '_'. A call tells what has changed
-  since its mark, and gives the mark for the next call. Marks have no age at which they expire, and
-  a mark may be used with any directory of its subvolume. Without a mark everything is told, as
-  added; so is it if the file of --mark-file does not exist. After a repair by 'shoal fsck', or if
-  the volume was replaced by an older copy, marks are refused: begin again without one.
+  A mark is a moment of a subvolume: 76 letters, digits, '-' and '_'. A call lists the changes since
+  its mark, and prints the mark for the next call. Marks do not expire, and a mark may be used with
+  any directory of its subvolume. Without a mark, or if the file of --mark-file does not exist,
+  every file is listed, as added. After a repair by 'shoal fsck', or if the volume was replaced by
+  an older copy, marks are refused: begin again without one.
 
 LINES:
   A   path         was made since the mark
   M   path         has changed: contents, attributes, access time or names; of a directory also
                    that an entry was added or removed
-  R   old  new     has another name; a directory with everything below it, of which no more is told
-                   unless it has changed itself. An empty old path: it comes from outside of PLACE
+  R   old  new     has another name. The files below a renamed directory are listed only if they
+                   have changed themselves. An empty old path: it comes from outside of PLACE
   D   path         is gone, or another file has the name
   mark  MARK       the mark for the next call, in the last line, unless there is a --mark-file
 
   Paths begin at PLACE, which itself is '.'. The fields are separated by tabs, and each line ends
   with a newline; with --null each field ends with a NUL byte. A file with several names has a line
-  for each. Names that were made and removed since the mark may be told as gone.
+  for each. Names that were made and removed since the mark may be listed as gone.
 
 REMOVED NAMES:
-  A volume keeps the names of removed files only if that is switched on with --keep-removed on, and
-  then the newest, at most 3 MiB. Names that are not known any more are not told: the directories
-  that they were in have an M. A message says so. A copy must then be compared with the directories
-  that are told, and a copy by paths as a whole, for instance by 'rsync --delete'.
+  A volume keeps the names of removed files only with --keep-removed on, and then the newest, at
+  most 3 MiB. Names that are no longer known are not listed: the directories that they were in have
+  an M, and a message says so. Compare a copy with those directories then, or the whole copy, for
+  instance by 'rsync --delete'.
 
 FEEDING OTHER TOOLS:
   --removed prints the paths to delete from a copy: paths that are gone, and the old paths of
@@ -43,16 +43,14 @@ OUTPUT AS JSON:
   object has mark, and all_removed: false if removed names are missing.
 
 ON A MOUNT:
-  The server reads the changes with the permissions of the user, and prints those that the user
-  can find by listing: permission is needed to list and to search each directory on the way from
-  PLACE.
-  Nothing outside of PLACE is told. Marks are the same as those of the volume. Changes that programs
-  have made but the kernel has not sent yet, as those of a mapped file, are told when they are sent.
-  A user may read two answers at a time, all users eight: an older one that is read slowly gives
-  way, with a message. --keep-removed is switched on the volume, when it is not mounted.
+  The server lists the changes that the user could find: each directory on the way from PLACE needs
+  permission to list and to search. Nothing outside of PLACE is listed. Marks are the same as those
+  of the volume. Changes that the kernel has not sent yet, as those of a mapped file, are listed
+  when they are sent. A user may read two answers at a time, all users eight: an older one that is
+  read slowly is ended, with a message. --keep-removed needs a volume that is not mounted.
 
 EXIT STATUS:
-  0   Everything was told.
+  0   All changes were listed.
   1   A mark was refused, something could not be read, or --removed is incomplete.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 
@@ -112,16 +110,15 @@ pub(crate) struct ChangesArgs {
 
 const WATCH_AFTER: &str = "\
 LINES:
-  The lines and objects of 'shoal changes', without its last line: each change soon after it was
-  made, and made durable for that. Several changes of a file between two looks are told as one; a
-  file that is made and removed between two looks is not told, or as gone. The command asks the
-  server whether there is something new, 5 ms after a change and then less and less often, down to
-  twice a second; the server compares two numbers. So without load a change is told after half a
-  second at most. A tree with many changes is told as fast as the volume finds them.
+  The lines and objects of 'shoal changes', without its last line. A change is printed soon after it
+  was made, when it is durable. The command asks the server for changes 5 ms after one, and then
+  less and less often, down to twice a second; to answer, the server compares two numbers. So
+  without load a change is printed after half a second at most. Several changes of a file between
+  two questions are one; a file made and removed between them is not listed, or listed as gone.
 
-  Without --since or --mark-file it begins with the present moment. Names of removed files are told
-  if the volume keeps them (shoal changes VOLUME --keep-removed on). With --json an object with the
-  mark follows each group of changes.
+  Without --since or --mark-file it begins with the present moment. Names of removed files are
+  listed if the volume keeps them (shoal changes VOLUME --keep-removed on). With --json an object
+  with the mark follows each group of changes.
 
 THE END:
   SIGINT, SIGTERM, --once and --timeout end the command. It then stores the last mark in the

@@ -10,8 +10,8 @@ CONTENTS:
   same size and the same id; do not mount it beside the original. Single files and directories are
   copied by 'shoal cp' and 'shoal sync'.
 
-  A second copy to the same DEST takes only what has changed since: it follows the pointers that
-  are younger, and reads nothing else. Either of the two may be the SOURCE, but only one of them
+  A second copy to the same DEST takes only the changes since: it follows the pointers that are
+  younger, and reads nothing else. Either of the two may be the SOURCE, but only one of them
   may have been changed since they were the same. Otherwise the copy is refused, and --force copies
   everything.
 
@@ -21,8 +21,8 @@ CONTENTS:
 WHILE IT RUNS:
   Neither volume may be mounted. SOURCE is opened and closed first, to note in it that it was
   copied; one that cannot be written is copied as a whole each time, by --force. From the first
-  change of DEST until the end, DEST is no volume, and cannot be mounted: who must have a backup at
-  any moment keeps two, and writes them in turn.
+  change of DEST until the end, DEST is no volume, and cannot be mounted. To have a backup at any
+  moment, keep two, and write them in turn.
 
 EXIT STATUS:
   0   DEST is the same volume as SOURCE, and durable.

@@ -8,8 +8,8 @@ const DUMP_AFTER: &str = "\
 STREAM:
   Everything in use, exactly as it is on the volume, with checksums: subvolumes, quotas, times, ids,
   all of it. So a restored volume has the same size and the same id; do not mount it beside the
-  original. Space that is free takes nothing. Compress the stream with any program. It has the
-  files of all users: a file made by --output is its owner's alone.
+  original. Space that is free takes nothing. Compress the stream with any program. It has
+  the files of all users: a file made by --output can be read by its owner alone.
 
   The volume must not be mounted. A volume that was not closed is opened and closed first.
 

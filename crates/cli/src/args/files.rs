@@ -82,7 +82,7 @@ KEPT:
   Mode, times, symlinks, hard links among the files copied, holes of sparse files, device files,
   pipes and sockets; the owner if run by root; extended attributes and access control lists. In
   this it is like 'cp -a' also without -r; but without -r a symlink given on the command line is
-  followed. An attribute that the other side refuses is left out: that is said once, and is no
+  followed. An attribute that the other side refuses is left out, with one message, and is no
   failure.
 
 OVERWRITTEN:

@@ -15,8 +15,8 @@ OUTPUT:
   For a mounted volume, three tables follow: one of the requests that the kernel has sent, by
   operation; one of the calls of the library by which the server answers them; and one of the work
   inside the volume (operations of the device, waits for the journal, checkpoints). A row has the
-  number, how many failed, and the durations that a half, 99% and 99.9% of them did not exceed, to
-  within an eighth. That there is no such name (lookup), attribute or ioctl is no failure.
+  number, the failures, and the durations that a half, 99% and 99.9% of them did not exceed, to
+  within an eighth. A missing name (lookup), attribute or ioctl is no failure.
 
   Of calls that take less than some microseconds one in 64 is timed, and counts for 64: their
   numbers are estimates, and of few calls nothing may be shown. Failures are counted each time.
@@ -122,17 +122,17 @@ const TRACE_AFTER: &str = "\
 OPERATIONS:
   Those that reach the server: what the kernel answers from its caches is not seen. Reads of names,
   the attributes of files that it knows, and data that it holds do not appear a second time. Each is
-  shown when it has been answered: its beginning, duration, operation, user, process, path, and what
-  it asked for and got. Operations that ask about the mount itself are left out.
+  shown when it has been answered: beginning, duration, operation, user, process, path, arguments
+  and result. Operations that ask about the mount itself are left out.
 
   The server keeps operations only while this command reads, 32 MiB of them; a reader that is too
-  slow is told how many it has lost.
+  slow is told the number of lost operations.
 
 FILE:
   --output writes one JSON object a line: the beginning of the trace (shoal_trace, begun_ns, mount),
   each operation (begun_ns, took_ns, op, pid, uid, errno, path, to, target, attribute, ino, offset,
   size, flags, mode, values; without those that are 0), and its end (operations, lost,
-  interruptions). It is its owner's alone. shoal bench replay plays it again, on another file
+  interruptions). Only its owner can read it. shoal bench replay plays it again, on another file
   system, too.
 
 EXIT STATUS:

@@ -6,10 +6,10 @@ use clap::{Args, ValueHint};
 
 const AFTER: &str = "\
 SIZE:
-  In whole segments (4 MiB by default; 'shoal info' has their size), rounded down. What is stored
-  in the segments that go is moved before them. What the volume holds must fit, with what every
-  volume keeps free: about a twentieth, at least 11 segments, and a quarter of its metadata.
-  --dry-run says how small it can become.
+  In whole segments (4 MiB by default; 'shoal info' has their size), rounded down. The
+  contents of the segments that go are moved before them. The contents of the volume must fit, with
+  the space that every volume keeps free: about a twentieth, at least 11 segments, and a quarter of
+  its metadata. --dry-run prints how small it can become.
 
   A volume in a file: the file is cut off at the new end. A device stays as it is, with a smaller
   volume on it; it can be made smaller afterwards, as by lvreduce, to no less than the new size.

@@ -15,8 +15,8 @@ WITH DEST:
   DEST becomes what SOURCE is, as by 'rsync -aHAX SOURCE/ DEST': directories, contents, modes,
   times, symlinks, hard links within SOURCE, devices, pipes and sockets, extended attributes, access
   control lists; owners if run by root. Each is a place in a volume, VOLUME:/path, or a directory
-  of this machine, for instance in a mounted volume. DEST is made if it does not exist. What only
-  DEST has stays, unless --delete is given.
+  of this machine, for instance in a mounted volume. DEST is made if it does not exist. Files
+  that only DEST has stay, unless --delete is given.
 
   A file is the same if size and time of the last change are; with --checksum, if the contents are.
   One that differs is written without a name and gets its name when it is whole: after a crash each
@@ -24,14 +24,14 @@ WITH DEST:
 
 BY CHANGES:
   If SOURCE is in a volume that is not mounted, its mark ('shoal changes') is kept in the attribute
-  user.shoal.sync of DEST after each sync without a failure. The next one then looks only at what
-  has changed since, and takes the time of the changes, not of the files. Everything is compared if
-  there is no mark, or one of another directory or of other options --exclude or --delete; if it is
-  refused, as after a repair of the volume; with --checksum or --full; if SOURCE is the top of a
-  volume with subvolumes, whose changes are not told; and if a directory may have been renamed and
-  the volume does not keep removed names ('shoal changes --keep-removed on').
-  --verbose and --stats say which it was. Changes that others make in DEST are then not seen: --full
-  repairs them.
+  user.shoal.sync of DEST after each sync without a failure. The next one then compares only the
+  changes since, and takes the time of these, not of all files. Switch on that the volume keeps
+  removed names, by 'shoal changes VOLUME --keep-removed on': without them a directory may have been
+  renamed, and everything is compared. So it is if there is no mark, or one of another directory or
+  of other options --exclude or --delete; if the mark is refused, as after a repair of the volume;
+  with --checksum or --full; and if SOURCE is the top of a volume with subvolumes, whose changes are
+  not listed. --verbose and --stats print which it was. Changes made in DEST by other programs are
+  not seen by such a sync: --full repairs them.
 
 OUTPUT:
   With --verbose or --dry-run a line for each change: create, update, link, attributes, delete or

@@ -25,14 +25,16 @@ EXTRACTING:
   Nothing leaves the directory of -C: a leading slash is removed, a name with '..' refused, and no
   symlink on the way is followed, neither one that was there nor one of the archive. A file is
   written without a name and gets its name when it is whole, also if the machine crashes meanwhile;
-  what has the name is replaced then. A symlink in place of a directory is refused, not replaced.
+  an older file of the name is replaced then. A symlink in place of a directory is refused, not
+  replaced.
   Owners are set if run by root: by name if there is such a user here, else by number. Modes are
   those of the archive without the bits of the umask, set-id and sticky; with -p, and for root, as
   they are. Times of last access are not in archives.
 
 INCREMENTS:
   -N stores files whose contents or attributes have changed after a time, and all directories.
-  --since and --mark-file store what 'shoal changes' tells, without a walk: MEMBERS cannot be given.
+  --since and --mark-file store the changes that 'shoal changes' lists, without a walk: MEMBERS
+  cannot be given.
   Removed files are not in the archive: see 'shoal changes --removed'. If a directory may have
   been renamed and the volume does not keep removed names ('shoal changes --keep-removed on'),
   everything is archived, and a message says so; so it is of the top of a volume with subvolumes.

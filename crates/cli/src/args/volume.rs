@@ -15,7 +15,7 @@ EXAMPLES:
   A sparse file that grows up to 100 GiB as the volume fills:
     shoal mkfs vol.img --size 100G
 
-  A whole block device, whatever was on it before:
+  A whole block device, over its former contents:
     shoal mkfs /dev/sdx1 --force
 ";
 
@@ -133,14 +133,14 @@ REPAIR:
   been written.
 
   A volume without any superblock is found again by the backup superblock behind its newest
-  checkpoint, for which the whole device is read. Before you agree, see that it is the volume you
-  mean: its id and the time at which it was made are shown.
+  checkpoint, for which the whole device is read. Before you agree, compare the id and the time at
+  which it was made, which are shown.
 
 AT BOOT:
   fsck(8) runs fsck.shoal, which is this command, for lines of fstab whose last field is not 0, with
   -a. It replays the journal of a volume that was not closed, as the next mount would, so that
   status 0 means that the volume can be mounted. It does not read the whole volume: a crash damages
-  none. If the volume cannot be opened, it is checked, and repaired if all that is lost is recorded
+  none. If the volume cannot be opened, it is checked, and repaired if all lost facts are recorded
   a second time (names, counts, free space, a copy of the superblock). If something would be given
   up, or guessed, nothing is written: status 4, and you have to run 'shoal fsck --repair'.
 
