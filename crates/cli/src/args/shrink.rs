@@ -31,7 +31,7 @@ EXAMPLES:
     shoal shrink /dev/vg/data --size 500G && lvreduce -L 500G vg/data
 ";
 
-/// Make a volume smaller that is not mounted
+/// Make an unmounted volume smaller
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct ShrinkArgs {

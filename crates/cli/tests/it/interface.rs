@@ -18,6 +18,35 @@ fn help_and_version_are_on_standard_output() {
     assert!(scratch.shoal(["fsck", "--help"]).ok().contains("16  Wrong usage."));
 }
 
+/// Commands in the file of a close relative.
+const IN_FILE_OF: &[(&str, &str)] = &[
+    ("umount", "mount"),
+    ("restore", "dump"),
+    ("watch", "changes"),
+    ("chown", "chmod"),
+    ("touch", "chmod"),
+    ("getfacl", "acl"),
+    ("setfacl", "acl"),
+    ("path", "parents"),
+];
+
+#[test]
+fn each_command_has_a_file_of_its_name() {
+    let help = Scratch::new().shoal(["-h"]).ok();
+    let list = help.split("Commands:\n").nth(1).expect("a list of the commands");
+    let commands = list.lines().take_while(|line| !line.is_empty());
+    let names: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.contains(&"cp") && names.contains(&"copy"), "{names:?}");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/commands");
+    for name in &names {
+        let relative = IN_FILE_OF.iter().find(|(command, _)| command == name);
+        let file = folder.join(relative.map_or(*name, |(_, file)| file)).with_extension("rs");
+        assert!(file.exists(), "{name} is not in {}", file.display());
+    }
+    let is_command = |name: &str| names.contains(&name);
+    assert!(IN_FILE_OF.iter().all(|(command, _)| is_command(command)));
+}
+
 #[test]
 fn wrong_usage_is_2() {
     let scratch = Scratch::new();
