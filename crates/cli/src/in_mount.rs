@@ -39,8 +39,7 @@ const AT_ONCE: usize = 16;
 const NAMES_MAX: usize = 64 << 10;
 
 /// Message for an answer that the server has ended.
-const GAVE_WAY: &str = "the mount has given up this answer for those of others: try again, and \
-                        read it without long pauses";
+const GAVE_WAY: &str = "too many listings at once: try again, and read without long pauses";
 
 /// A directory in a mount.
 #[derive(Debug)]

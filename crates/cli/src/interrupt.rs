@@ -54,6 +54,6 @@ pub(crate) fn check<T: Display>(done: impl FnOnce() -> T) -> Result<()> {
 
 /// Failure of a command that was interrupted.
 pub(crate) fn stopped(status: u8, done: impl Display) -> Failure {
-    let line = format!("interrupted: {done}; what was done is on disk");
+    let line = format!("interrupted: {done}; completed changes are on disk");
     Failure::Line { line, status }
 }

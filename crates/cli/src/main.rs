@@ -32,6 +32,8 @@ mod progress;
 mod rings;
 mod store;
 
+mod patience;
+
 mod session;
 
 mod feed;

@@ -48,7 +48,7 @@ pub(crate) fn refused(dir: &Path, error: io::Error) -> Failure {
         return Failure::usage(object, what);
     }
     let remedy = match Errno::from_io_error(&error) {
-        Some(Errno::PERM) => " (ask as root, or as who has mounted it)",
+        Some(Errno::PERM) => " (ask as root, or as the user who mounted it)",
         Some(Errno::PROTONOSUPPORT) => " (another version of shoal serves it: mount it again)",
         _ => return Failure::failed(object, Reason::from(error)),
     };

@@ -4,10 +4,17 @@
 //! when the volume is closed. One that is left, because keeper and server were killed, has the last
 //! changes of its volume: whoever opens that next, with a mount or without, must open it with the
 //! file, or they are lost.
+//!
+//! A ring takes 48 MiB of memory, and that of a volume which has been removed meanwhile is never
+//! asked for. So a file beside it notes the place of the volume, and the next mount of any volume
+//! removes rings whose volume is gone for certain: its folder is there, the same one as then, and
+//! has no such volume. An unplugged disk or a filesystem that is not mounted is another case.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
-use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +24,8 @@ use crate::failure::{Failure, Result};
 
 /// Folder of rings, in that of running programs.
 const FOLDER: &str = "shoal";
+/// Extension of the note of a ring's volume.
+const NOTE: &str = "volume";
 
 /// Returns the path of a volume's ring; `None` if there is no volume, or no place for it.
 fn path_of(volume: &Path) -> Option<PathBuf> {
@@ -82,17 +91,102 @@ impl GivenUp {
 /// Opens the ring of a volume, and makes it if need be. `None`: it can have no file.
 pub(crate) fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
     let path = path_of(volume)?;
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(path.parent()?);
+    let folder = path.parent()?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    remove_of_gone(folder);
     let opened = made
         .map_err(|error| error.to_string())
         .and_then(|()| RingMemory::open(&path).map_err(|error| error.to_string()));
     match opened {
-        Ok(memory) => Some((memory, path)),
+        Ok(memory) => {
+            note(&path, volume);
+            Some((memory, path))
+        }
         Err(error) => {
-            tracing::warn!(error, path = %path.display(), "the ring has no file: what is not \
-                synced is lost if the keeper is killed together with its server");
+            tracing::warn!(error, path = %path.display(), "the ring has no file: changes that are \
+                not synced are lost if the keeper is killed together with its server");
             None
         }
+    }
+}
+
+/// Removes the file of a ring, which its owner has locked, and the note of its volume.
+pub(crate) fn remove(ring: &Path) {
+    let _ = std::fs::remove_file(ring);
+    let _ = std::fs::remove_file(ring.with_extension(NOTE));
+}
+
+/// Notes beside a ring where its volume is.
+fn note(ring: &Path, volume: &Path) {
+    // Without a note the ring stays until the volume is opened.
+    if let Some(home) = Home::of(volume) {
+        let _ = std::fs::write(ring.with_extension(NOTE), home.line());
+    }
+}
+
+/// Removes the rings of volumes that are gone.
+fn remove_of_gone(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let ring = entry.path();
+        if ring.extension().is_none_or(|extension| extension != "ring") {
+            continue;
+        }
+        let text = std::fs::read(ring.with_extension(NOTE)).unwrap_or_default();
+        let id = ring.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let is_gone = Home::parse(&text).is_some_and(|home| home.has_lost(id));
+        // One in use belongs to a mount, whose volume somebody has removed.
+        if is_gone && let Ok(_locked) = RingMemory::open(&ring) {
+            tracing::info!(ring = %ring.display(), "removed: its volume is gone");
+            remove(&ring);
+            GivenUp::beside(&ring).remove();
+        }
+    }
+}
+
+/// Place of a volume in a file: its path, and the identity of its folder.
+#[derive(PartialEq, Eq, Debug)]
+struct Home {
+    volume: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Home {
+    /// Returns the place of a volume; `None` for a device, whose file comes and goes with it.
+    fn of(volume: &Path) -> Option<Home> {
+        let volume = volume.canonicalize().ok()?;
+        let folder = std::fs::metadata(volume.parent()?).ok()?;
+        let is_file = std::fs::metadata(&volume).is_ok_and(|found| found.is_file());
+        is_file.then(|| Home { volume, device: folder.dev(), inode: folder.ino() })
+    }
+
+    fn line(&self) -> Vec<u8> {
+        let numbers = format!("{} {} ", self.device, self.inode);
+        [numbers.as_bytes(), self.volume.as_os_str().as_bytes()].concat()
+    }
+
+    fn parse(line: &[u8]) -> Option<Home> {
+        let mut parts = line.splitn(3, |byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(parts.next()?).ok()?.parse().ok();
+        let (device, inode) = (number()?, number()?);
+        let volume = Path::new(OsStr::from_bytes(parts.next()?)).to_owned();
+        volume.is_absolute().then_some(Home { volume, device, inode })
+    }
+
+    /// Returns whether the folder is the same one, and the volume with an id is not in its place.
+    fn has_lost(&self, id: &str) -> bool {
+        let folder = self.volume.parent().and_then(|folder| std::fs::metadata(folder).ok());
+        let is_same =
+            folder.is_some_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        is_same
+            && match std::fs::symlink_metadata(&self.volume) {
+                Err(error) => error.kind() == ErrorKind::NotFound,
+                // A damaged volume may have no id that can be read.
+                Ok(_) => {
+                    let there = identify(&self.volume).ok().flatten();
+                    there.is_some_and(|there| there.id.replace('-', "") != id)
+                }
+            }
     }
 }
 
@@ -119,7 +213,7 @@ impl Kept {
     /// Removes it: its volume has been closed.
     pub(crate) fn remove(self) {
         // While it is locked: nobody else has opened it.
-        let _ = std::fs::remove_file(&self.path);
+        remove(&self.path);
         GivenUp::beside(&self.path).remove();
     }
 }
@@ -136,5 +230,40 @@ pub(crate) fn refuse_unread(volume: &Path) -> Result<()> {
             Err(Failure::usage(volume.display(), why))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_gone_only_if_its_folder_shows_it() {
+        let folder = std::env::temp_dir().join(format!("shoal-home-{}", std::process::id()));
+        std::fs::create_dir(&folder).expect("a folder");
+        let volume = folder.join("v w");
+        let wish = shoal::raw::MkfsOptions { size: 64 << 20, ..Default::default() };
+        shoal::raw::mkfs(&volume, &wish).expect("a volume");
+        let id = identify(&volume).expect("read").expect("a volume").id.replace('-', "");
+        let home = Home::of(&volume).expect("a file");
+        assert_eq!(Home::parse(&home.line()), Some(home));
+        let home = Home::of(&volume).expect("a file");
+        assert!(!home.has_lost(&id) && home.has_lost("of another"));
+        // Damaged: it may be that volume.
+        std::fs::write(&volume, "").expect("write");
+        assert!(!home.has_lost(&id));
+        std::fs::remove_file(&volume).expect("remove");
+        assert!(home.has_lost(&id));
+        // As when another filesystem is mounted there, or none any more.
+        assert!(
+            !Home { inode: home.inode + 1, ..Home::parse(&home.line()).expect("a home") }
+                .has_lost(&id)
+        );
+        std::fs::remove_dir(&folder).expect("remove");
+        assert!(!home.has_lost(&id));
+        assert_eq!(Home::of(Path::new("/dev/null")), None);
+        for bad in ["", "1 2", "1 2 relative", "x 2 /v"] {
+            assert_eq!(Home::parse(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

@@ -7,30 +7,34 @@ mod facts;
 mod feed;
 mod inspect;
 mod observe;
+mod processes;
 mod quota;
 mod scrub;
 mod share;
 mod subvolume;
+mod unmount;
 
 pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use facts::{facts_of, remount, remount_read_only, set_label};
 pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
 pub use observe::{Group, Loads, Operation, Traced, Tracer, loads_of, operations_of};
+pub use processes::{OtherMount, ServerProcess, servers_without_asking};
 pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 pub use scrub::{ScrubStep, scrub_of};
 pub use share::{Shared, revoke_tokens, share};
 pub use subvolume::{delete_subvolume, make_subvolume, subvolumes_of};
+pub use unmount::{
+    Server, Unmount, Unmounted, unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
+};
 
-use crate::mount::{code_of, kernel, refused, unmount_dir};
+use crate::mount::{code_of, refused, unmount_dir};
 use crate::protocol::control::*;
 use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC, QUESTION};
 use crate::protocol::wire::ControlHead;
 use crate::table;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, statat};
 use rustix::io::Errno as Os;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use shoal::raw::{Code, Error, Generation, Ino, Result, TreeCheck};
 use std::ffi::OsString;
 use std::io;
@@ -65,48 +69,6 @@ pub fn mount_above(path: &Path) -> io::Result<Option<(PathBuf, OsString)>> {
 pub fn server_pid(dir: &Path) -> Option<u32> {
     let dir = find(dir).ok()?;
     open_dir(&dir).and_then(ask_pid).ok()
-}
-
-/// Unmounts `dir`. Returns when the kernel has detached it; the server may still be writing (see
-/// [`unmount_and_wait`]).
-pub fn unmount(dir: &Path) -> Result<()> {
-    take_down(&find(dir)?, false)
-}
-
-/// Detaches `dir` at once, also while files in it are in use; the mount ends with its last user.
-pub fn unmount_lazy(dir: &Path) -> Result<()> {
-    take_down(&find(dir)?, true)
-}
-
-/// Unmounts `dir` by force: calls that wait for the server fail at once, and the server closes the
-/// volume. Fails while files are in use all the same.
-pub fn unmount_by_force(dir: &Path) -> Result<()> {
-    let dir = find(dir)?;
-    let what = format!("cannot unmount {}", dir.display());
-    kernel::unmount_by_force(&dir).map_err(|error| refused(code_of(&error), &what, &error))
-}
-
-/// Unmounts `dir` and waits until its server has ended: everything is on disk then, and the volume
-/// can be opened again.
-///
-/// In the server's own process it does not wait, since that would be for ever: there
-/// [`crate::Mount::wait`] returns when the mount has ended.
-pub fn unmount_and_wait(dir: &Path) -> Result<()> {
-    let dir = find(dir)?;
-    // Before the unmount, since the mount is asked for the server's number; and a descriptor rather
-    // than the number, which may belong to another process later.
-    let server = open_dir(&dir)
-        .and_then(ask_pid)
-        .ok()
-        .filter(|pid| *pid != std::process::id())
-        .and_then(watch);
-    take_down(&dir, false)?;
-    match server {
-        Some(server) => wait_for_end(&server)
-            .map_err(|error| refused(Code::Io, "cannot wait for the server's end", &error)),
-        // Dead already, or in a pid namespace that we do not see.
-        None => Ok(()),
-    }
 }
 
 /// Makes everything acknowledged so far durable on the volume mounted on or above `dir`.
@@ -303,22 +265,6 @@ fn ask_pid(opened: impl AsFd) -> io::Result<u32> {
     Ok(unsafe { rustix::ioctl::ioctl(&opened, request)? })
 }
 
-/// Returns a descriptor that becomes readable when process `pid` ends.
-fn watch(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
-}
-
-fn wait_for_end(process: &OwnedFd) -> io::Result<()> {
-    let mut polled = [PollFd::from_borrowed_fd(process.as_fd(), PollFlags::IN)];
-    loop {
-        match poll(&mut polled, None) {
-            Err(Os::INTR) => {}
-            outcome => return outcome.map(drop).map_err(io::Error::from),
-        }
-    }
-}
-
 /// Time for which files in a mount must be in use before it counts as busy. A program that looks
 /// through the files of all processes refers to each for an instant.
 const BUSY_FOR: Duration = Duration::from_millis(200);
@@ -355,10 +301,6 @@ mod tests {
         let dir = std::env::temp_dir();
         assert!(!is_mounted(&dir));
         assert_eq!(server_pid(&dir), None);
-        for error in [unmount(&dir), unmount_and_wait(&dir), unmount_lazy(Path::new("/proc"))] {
-            let text = error.unwrap_err().to_string();
-            assert!(text.ends_with("no Shoal volume is mounted there"), "{text}");
-        }
         let text = sync(&dir).unwrap_err().to_string();
         assert!(text.contains("not in a mounted Shoal volume"), "{text}");
     }

@@ -106,7 +106,12 @@ impl Serve for Worker {
         let reply = match outcome {
             _ if op.is_silent() => Reply::Silent,
             Ok(Ok(len)) => Reply::Body(len),
-            Ok(Err(errno)) => Reply::Error(errno),
+            Ok(Err(errno)) => {
+                if errno == Errno::EIO {
+                    session.failed(op, request);
+                }
+                Reply::Error(errno)
+            }
             Err(_) => {
                 tracing::error!(op = op.name(), node = request.header.nodeid, "handler panicked");
                 Reply::Error(Errno::EIO)

@@ -157,8 +157,8 @@ impl Notices {
         }
     }
 
-    /// Runs the thread that delivers.
-    pub fn deliver(&self) {
+    /// Runs the thread that delivers, by its own `send`.
+    pub fn deliver(&self, send: &Send) {
         let mut state = self.state.lock();
         while state.open {
             let Some(notice) = state.queue.pop_front() else {
@@ -166,9 +166,7 @@ impl Notices {
                 continue;
             };
             drop(state);
-            if let Some(send) = &*self.send.read() {
-                deliver_one(&notice, send);
-            }
+            deliver_one(&notice, send);
             state = self.state.lock();
             state.done += 1;
             self.told.notify_all();
@@ -243,10 +241,13 @@ mod tests {
         let early = notices.give([Notice::Attributes { node: 1 }]);
         assert!(notices.wait(early, Duration::ZERO), "nobody to be told");
         let codes = Arc::new(Mutex::new(Vec::new()));
-        let inner = codes.clone();
-        notices.open(Box::new(move |message| inner.lock().push((message[4], message[16]))));
-        let inner = notices.clone();
-        let thread = thread::spawn(move || inner.deliver());
+        let send = || -> Box<Send> {
+            let inner = codes.clone();
+            Box::new(move |message| inner.lock().push((message[4], message[16])))
+        };
+        notices.open(send());
+        let (inner, own) = (notices.clone(), send());
+        let thread = thread::spawn(move || inner.deliver(&own));
         let name = Notice::Name { dir: 5, name: (*b"n").into(), expire: false };
         let given = notices.give([name, Notice::Attributes { node: 6 }]);
         assert!(notices.wait(given, Duration::from_secs(20)));

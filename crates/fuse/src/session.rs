@@ -8,9 +8,10 @@ use crate::inherited::Inherited;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::observe::Observer;
+use crate::observe::damage::Met;
 use crate::observe::trace::Noted;
 use crate::pages::Pages;
-use crate::protocol::reply::TTL_FOREVER;
+use crate::protocol::reply::{TTL_FOREVER, take_damage};
 use crate::protocol::{Opcode, Reply, Request};
 use crate::streams::{Streams, is_control};
 use crate::sweep::Sweeper;
@@ -137,6 +138,22 @@ impl Session {
         {
             let (ino, header) = (request.node(), &request.header);
             self.observer.slow.note(&self.views.get(), self.top, ino, header, &slow);
+        }
+    }
+
+    /// Counts a request that has failed with EIO, if it has met damage, and logs the path.
+    #[cold]
+    pub(crate) fn failed(&self, op: Opcode, request: &Request<'_>) {
+        let Some(met) = take_damage().and_then(|error| Met::of(&error)) else { return };
+        let Observer { damage, slow, .. } = &self.observer;
+        let ino = met.ino.unwrap_or(request.node());
+        let path = || slow.path_of(&self.views.get(), self.top, ino);
+        if let Some(file) = damage.note(met.kind, ino, path) {
+            let path = file.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+            let (kind, op, pid, uid) =
+                (met.kind.name(), op.name(), request.header.pid, request.header.uid);
+            // With quotes: whoever makes names must not make lines.
+            tracing::error!(kind, ino = ino.0, ?path, op, pid, uid, "a damaged file was read");
         }
     }
 

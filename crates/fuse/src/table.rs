@@ -41,7 +41,7 @@ pub(crate) fn ours() -> io::Result<Vec<MountEntry>> {
 }
 
 /// Iterates over the entries of a `mountinfo`; malformed lines are skipped.
-fn parse(text: &[u8]) -> impl Iterator<Item = MountEntry> {
+pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = MountEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line)
 }
 

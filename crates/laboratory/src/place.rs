@@ -147,7 +147,7 @@ impl Drop for Place {
 pub(crate) fn remove_old(above: &Path, disk: &Path) {
     for folder in process::leftovers(above, PREFIX) {
         // An error says that nothing is mounted there, or that it is busy and stays.
-        let _none = command("umount", &[&folder.join(MOUNT).to_string_lossy()]);
+        let _none = command("umount", &["-i", &folder.join(MOUNT).to_string_lossy()]);
         remove_unmounted(&folder);
     }
     process::remove_scratches();
@@ -252,7 +252,7 @@ impl Ready<'_> {
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
         let point = self.place.mount_point();
-        if self.mounted && command("umount", &[&point.to_string_lossy()]).is_err() {
+        if self.mounted && command("umount", &["-i", &point.to_string_lossy()]).is_err() {
             eprintln!("laboratory: {} stays mounted", point.display());
         }
         if let Some(server) = &mut self.server {

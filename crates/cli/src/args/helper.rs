@@ -50,8 +50,8 @@ INSTALLATION:
   See mount.shoal(8). Without this helper umount(8) returns before the volume is released.
 
 EXIT STATUS:
-  0   Unmounted, everything is on disk and the volume is closed; with -l or -f: detached. With -r,
-      perhaps read-only instead.
+  0   Unmounted, everything is on disk and the volume is closed, unless other mounts of it remain,
+      which are named; with -l or -f: detached. With -r, perhaps read-only instead.
   1   Wrong usage.
   32  It failed.
 ";

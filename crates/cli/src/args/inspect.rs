@@ -302,6 +302,7 @@ EXIT STATUS:
   8   The scrub could not be made, or not to its end: no such file, not a volume, in use, a read
       error, or the mount refuses this user.
   16  Wrong usage.
+  32  Interrupted by SIGINT or SIGTERM.
 
 EXAMPLES:
     shoal scrub vol.img

@@ -303,8 +303,14 @@ pub(crate) struct RemountArgs {
 }
 
 const UMOUNT_AFTER: &str = "\
+OTHER MOUNTS:
+  The server ends with the last mount of it. If bind mounts, or other mount namespaces such as those
+  of containers, still have the volume mounted, only DIR is unmounted: a line on standard error says
+  where the others are, and the volume stays in use.
+
 EXIT STATUS:
-  0   Unmounted; everything is on disk and the volume is closed. With --lazy: detached.
+  0   Unmounted; everything is on disk and the volume is closed, unless other mounts remain. With
+      --lazy: detached.
   1   Not unmounted: DIR is not a mount of Shoal, or is busy. Or unmounted, but its server could
       not close the volume, or had ended before: the reason is printed, and synced changes are
       kept.

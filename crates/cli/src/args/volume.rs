@@ -153,6 +153,7 @@ EXIT STATUS:
   8   The check could not be made: no such file, not a volume, in use, or the device is gone; or a
       repair takes more memory than it may.
   16  Wrong usage.
+  32  Interrupted by SIGINT or SIGTERM. A repair is made as a whole or not at all.
 
 EXAMPLES:
     shoal fsck vol.img && shoal mount vol.img /mnt
@@ -313,11 +314,23 @@ pub(crate) struct LogdumpArgs {
     pub json: bool,
 }
 
-/// Write the man pages, shell completions, or a dashboard
+const GENERATE_AFTER: &str = "\
+EXIT STATUS:
+  0   The files were written.
+  1   They were not, or some of them.
+  2   Wrong usage.
+
+EXAMPLES:
+    shoal generate man /usr/local/share/man/man1
+    shoal generate completions .
+";
+
+/// Write man pages, shell completions, or a dashboard for Grafana
 #[derive(Args, Debug)]
+#[command(after_long_help = GENERATE_AFTER)]
 pub(crate) struct GenerateArgs {
     /// Kind of files to write
-    #[arg(value_name = "WHAT")]
+    #[arg(value_name = "KIND")]
     pub what: GenerateWhat,
     /// Directory to write the files into
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]

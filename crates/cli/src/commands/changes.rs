@@ -70,7 +70,7 @@ pub(crate) fn watch(args: &WatchArgs) -> Result<u8> {
         let place = open(sessions, Access::Read, &args.place)?;
         if let Tree::Volume(_) = place.tree {
             let what = "nothing changes in a volume that is not mounted: mount it, and watch a \
-                        directory there; 'shoal changes' shows what has changed";
+                directory there; 'shoal changes' shows the changes since a mark";
             return Err(Failure::usage(place.label(), what));
         }
         interrupt::defer();

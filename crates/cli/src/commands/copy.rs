@@ -69,7 +69,7 @@ fn failed(destination: &Path, error: &Error) -> Failure {
         && (matches!(error, Error::Device(_)) || matches!(error.code(), Code::NoSpace | Code::Io));
     match failure {
         Failure::Line { line, .. } if has_begun => {
-            let line = format!("{line} (what was copied stays: the same command goes on)");
+            let line = format!("{line} (copied data stays: the same command goes on)");
             Failure::Line { line, status: SOME_FAILED }
         }
         failure => failure,

@@ -11,6 +11,7 @@ use crate::failure::{Failure, Reason, Result};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
+use crate::patience;
 use crate::progress::Progress;
 use crate::session::{Access, Sessions};
 use crate::size::ceiling;
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &DfArgs) -> Result<u8> {
         if args.places.is_empty() {
             let mounts = shoal_fuse::mounts();
             for (dir, source) in mounts.map_err(|e| Failure::failed("mounts", Reason::from(e)))? {
+                let _waiting = patience::wait_for_answer(&dir);
                 match of_mount(&dir, &dir, source.as_bytes()) {
                     Ok(row) => rows.push(row),
                     Err(reason) => progress.failure(dir.display(), reason),
@@ -42,6 +44,7 @@ pub(crate) fn run(args: &DfArgs) -> Result<u8> {
             }
         }
         for place in &args.places {
+            let _waiting = patience::wait_for_answer(Path::new(place));
             match of_place(sessions, place)? {
                 Ok(row) => rows.push(row),
                 Err((label, reason)) => progress.failure(label, reason),

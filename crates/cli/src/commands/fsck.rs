@@ -14,6 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use shoal::raw::{Action, OpenOptions, Problem, RepairReport, Volume};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::args::FsckArgs;
 use crate::commands::fsck::pipe::Pipe;
@@ -35,6 +37,8 @@ pub(crate) const UNCORRECTED: u8 = 4;
 pub(crate) const OPERATIONAL: u8 = 8;
 /// Wrong usage.
 pub(crate) const USAGE: u8 = 16;
+/// The user has interrupted the check.
+const CANCELED: u8 = 32;
 
 /// Cache of a check, in bytes: it reads nearly everything once, in order.
 const CACHE: u64 = 64 << 20;
@@ -46,8 +50,23 @@ const THREADS_MAX: usize = 64;
 /// Changes printed; all of them are in the log and in JSON.
 const SHOWN: usize = 40;
 
+/// Ends the process at the first SIGINT or SIGTERM, with the exit status that fsck(8) has for it.
+/// A repair writes everything with one checkpoint, so it is made as a whole or not at all.
+pub(crate) fn end_on_signal(volume: &Path) {
+    // Otherwise the signal ends the process as any other.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
+    let line = format!("{}: interrupted before the end: run it again", volume.display());
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            eprint_line_over_bar(&line);
+            std::process::exit(CANCELED.into());
+        }
+    });
+}
+
 /// Checks a volume, and repairs it.
 pub(crate) fn run(args: &FsckArgs) -> Result<u8> {
+    end_on_signal(&args.volume);
     let volume = tags::resolve(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     let args = &FsckArgs { volume, repair: args.repair || args.yes, ..args.clone() };
     if args.log.is_some() && !args.repair && !args.auto {
@@ -281,7 +300,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
     }
     if report.written && !report.left.is_empty() {
-        out.line(&format!("{path}: what could not be repaired:"))?;
+        out.line(&format!("{path}: problems that could not be repaired:"))?;
         problems(out, &report.left)?;
     }
     let recovery = &report.recovery;
@@ -313,7 +332,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         human(checked.data_bytes)
     ))?;
     if let Some(why) = &report.unmended {
-        out.line(&format!("{path}: what a repair would do is not known: {why} (see --memory)"))?;
+        out.line(&format!("{path}: the changes of a repair are not known: {why} (see --memory)"))?;
     }
     if !report.written && !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();

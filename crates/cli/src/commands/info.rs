@@ -12,6 +12,7 @@ use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
+use crate::patience;
 use crate::rings::GivenUp;
 use crate::session::{Access, Session};
 use crate::size::human;
@@ -19,8 +20,8 @@ use crate::store::StoreCounts;
 use crate::tags;
 use crate::text::printable;
 
-/// Width of the column of names.
-const NAME_WIDTH: usize = 15;
+/// Least width of the column of names.
+const NAME_WIDTH: usize = 16;
 
 /// The library's reason for a volume opened read-only.
 const OUR_CHOICE: &str = "opened read-only";
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if args.udev {
         return udev(args);
     }
+    let _waiting = patience::wait_for_answer(&args.volume);
     if args.volume.is_dir() {
         return mount(args);
     }
@@ -44,18 +46,24 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
         let object = json(&args.volume, &info, &subvolumes, Some(&usage));
         out.json(object.put_some("given_up", given_up))?;
     } else {
-        for (name, value) in rows(&args.volume, &info, &subvolumes, &usage) {
-            out.line(&format!("{name:NAME_WIDTH$} {value}"))?;
-        }
-        if let Some(why) = given_up {
-            out.line(&format!("{:NAME_WIDTH$} {}", "given up", printable(why.as_bytes())))?;
-        }
-        for (name, value) in info.counters.iter().filter(|(_, value)| *value != 0) {
-            out.line(&format!("{:NAME_WIDTH$} {name} {value}", "counter"))?;
-        }
+        let mut rows = rows(&args.volume, &info, &subvolumes, &usage);
+        rows.extend(given_up.map(|why| ("given up", why)));
+        let counters = info.counters.iter().filter(|(_, value)| *value != 0);
+        rows.extend(counters.map(|(name, value)| ("counter", format!("{name} {value}"))));
+        table(&mut out, &rows)?;
     }
     out.flush()?;
     Ok(OK)
+}
+
+/// Prints rows of names and values, with the values in one column.
+fn table(out: &mut Out, rows: &[(&str, String)]) -> Result<()> {
+    let longest = rows.iter().map(|(name, _)| name.len() + 2).max().unwrap_or(0);
+    let width = longest.max(NAME_WIDTH);
+    for (name, value) in rows {
+        out.line(&format!("{name:width$}{}", printable(value.as_bytes())))?;
+    }
+    Ok(())
 }
 
 /// Prints the properties that udev gives a device: those that blkid would, if it knew Shoal.
@@ -116,9 +124,7 @@ fn mount(args: &InfoArgs) -> Result<u8> {
             rows.push(store.row_of_requests());
         }
         rows.extend(reason.map(|why| ("read-only", why)));
-        for (name, value) in rows {
-            out.line(&format!("{name:NAME_WIDTH$} {}", printable(value.as_bytes())))?;
-        }
+        table(&mut out, &rows)?;
     }
     out.flush()?;
     Ok(OK)

@@ -381,8 +381,8 @@ impl Keeper {
     /// Ends a mount that cannot be served.
     fn give_up(self) -> u8 {
         let directory = self.directory;
-        let why = "given up: its servers die before they serve; what had returned and was not \
-            synced is in the journal's ring, and the next mount with it finds it";
+        let why = "given up: its servers die before they serve; calls that had returned and were \
+            not synced are in the journal's ring, where the next mount finds them";
         tracing::error!(directory = %directory.display(), last = self.last, "{why}");
         if let Some(file) = self.given_up {
             let (now, name) = (clock::minutes(clock::now()), directory.display());

@@ -9,28 +9,32 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use shoal::raw::is_bucket;
-use shoal_fuse::MountOptions;
+use shoal_fuse::{MountOptions, OtherMount, Server, Unmount, Unmounted};
 
 use crate::args::{MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY, Role};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
+use crate::patience;
+use crate::progress::eprint_line;
 use crate::rings::{GivenUp, Kept};
 use crate::session;
 use crate::tags;
+use crate::text::printable;
 
 /// Message for a server that has ended without a line.
-const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: what was \
-    not synced is lost, and the next mount recovers the rest";
+const NOT_CLOSED: &str = "unmounted, but its server had ended without closing the volume: changes \
+    that were not synced are lost, and the next mount recovers the rest";
 /// The same, if there is a ring.
 const KEPT: &str = "unmounted, but its server had ended without closing the volume: the next open \
-    of the volume finds what had returned, while this machine is not restarted";
+    of the volume finds all completed calls, unless this machine is restarted before";
 
 /// Mounts a volume.
 pub(crate) fn mount(args: &MountArgs) -> Result<u8> {
@@ -65,13 +69,24 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<u8> {
         return Ok(OK);
     }
     // While the mount still says which process serves it, and from what.
+    let waiting = patience::wait_for_answer(directory);
     let volume = shoal_fuse::mount_above(directory).ok().flatten().map(|(_, source)| source);
-    let waiter = shoal_fuse::server_pid(directory).map(Waiter::connect);
-    shoal_fuse::unmount_and_wait(directory).map_err(failed)?;
+    let unmount = Unmount::prepare(directory).map_err(failed)?;
+    drop(waiting);
+    let waiter = match unmount.server() {
+        Server::Process(pid) => Some(Waiter::connect(pid)),
+        Server::Unknown => Some(Waiter::Refused),
+        Server::Ended => None,
+    };
+    let stopped = |pid| eprint_line(&stopped_while_closing(directory, pid));
+    if let Unmounted::Elsewhere(others) = unmount.run(stopped).map_err(failed)? {
+        eprint_line(&still_mounted(directory, &others));
+        return Ok(OK);
+    }
     let reason = match waiter {
         Some(Waiter::Refused) => {
             "unmounted, but its server could not be asked whether the volume is closed (shoal info \
-             tells it of the volume)"
+             shows it)"
                 .to_owned()
         }
         Some(waiter) => match waiter.end() {
@@ -82,6 +97,47 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<u8> {
         None => not_closed(volume).to_owned(),
     };
     Err(Failure::failed(directory.display(), reason))
+}
+
+/// Message for a server that is stopped before it has closed its volume.
+fn stopped_while_closing(directory: &Path, pid: u32) -> String {
+    format!(
+        "{}: unmounted, but its server (process {pid}) is stopped, and has not closed the volume: \
+         let it go on with 'kill -CONT {pid}'",
+        directory.display()
+    )
+}
+
+/// Most other mounts that a message names.
+const NAMED_MAX: usize = 3;
+
+/// Message for a mount that is gone while others of the same server remain.
+fn still_mounted(directory: &Path, others: &[OtherMount]) -> String {
+    let mut places: Vec<String> = others.iter().take(NAMED_MAX).map(place).collect();
+    if others.len() > NAMED_MAX {
+        places.push(format!("in {} more places", others.len() - NAMED_MAX));
+    }
+    if places.is_empty() {
+        places.push("in a mount namespace or below a filesystem that cannot be seen here".into());
+    }
+    format!(
+        "{}: unmounted here; the volume stays in use, as it is also mounted {}",
+        directory.display(),
+        places.join(", ")
+    )
+}
+
+fn place(other: &OtherMount) -> String {
+    let dir = printable(other.dir.as_os_str().as_bytes());
+    match &other.process {
+        None => format!("on {dir}"),
+        Some((pid, name)) => {
+            format!(
+                "on {dir} in the mount namespace of process {pid} ({})",
+                printable(name.as_bytes())
+            )
+        }
+    }
 }
 
 /// Returns the message for a volume whose server has ended without a line.

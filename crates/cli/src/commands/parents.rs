@@ -126,7 +126,7 @@ fn refuse(
     if reason.is(Code::Stale) {
         progress.failure(object, NO_INODE);
     } else if reason.is(Code::NotPermitted) {
-        progress.failure(object, format!("{reason} (ask as root, or as who has mounted it)"));
+        progress.failure(object, format!("{reason} (ask as root, or as the user who mounted it)"));
     } else {
         progress.failure(object, reason);
     }

@@ -86,7 +86,7 @@ fn with_remedy(reason: Reason, args: &RmArgs) -> Reason {
             Reason::Text(format!("{reason} (only the superuser may use --top-only)"))
         }
         true => Reason::Text(format!(
-            "{reason}: nothing was removed (rm -rf removes what this user may remove)"
+            "{reason}: nothing was removed (rm -rf removes the files that this user may remove)"
         )),
         false => reason,
     }
@@ -126,7 +126,7 @@ impl Remover<'_> {
             return Err(shoal::raw::Error::Code(Code::NotDirectory).into());
         }
         if found.st_dev != fstat(&dir)?.st_dev {
-            let text = "is where something is mounted (name what is in it, or unmount it first)";
+            let text = "is a mount point (name the files in it, or unmount it first)";
             return Err(Reason::Text(text.into()));
         }
         if is_directory && !self.args.recursive {

@@ -8,7 +8,7 @@ use shoal::raw::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
 use shoal_fuse::{ScrubStep, scrub_of, stats_of};
 
 use crate::args::ScrubArgs;
-use crate::commands::fsck::{OPERATIONAL, UNCORRECTED};
+use crate::commands::fsck::{self, OPERATIONAL, UNCORRECTED};
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::mounted;
@@ -27,6 +27,7 @@ const STEPS_PER_SECOND: u64 = 4;
 
 /// Checks a volume.
 pub(crate) fn run(args: &ScrubArgs) -> Result<u8> {
+    fsck::end_on_signal(&args.volume);
     let mut scrub = Scrub {
         args,
         out: Out::new(),

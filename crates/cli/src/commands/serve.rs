@@ -363,7 +363,7 @@ fn end_on_panic(directory: Option<&Path>) {
         let thread = thread::current();
         tracing::error!(
             thread = thread.name().unwrap_or("unnamed"),
-            "internal error, ending the mount; what was synced is safe: {info}"
+            "internal error, ending the mount; synced changes are safe: {info}"
         );
         report(info);
         let _ = panicked.send(());

@@ -260,7 +260,7 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
         }
         let mut out = Out::new();
         out.line(match way {
-            Way::Changes => "compared: what has changed since the last sync",
+            Way::Changes => "compared: files changed since the last sync",
             Way::Full(_) => "compared: everything",
         })?;
         if args.stats {

@@ -77,8 +77,8 @@ fn why(error: &Error) -> String {
     match error.code() {
         Code::NoData => "there is no such attribute".into(),
         Code::NotSupported => {
-            "cannot be kept here (names start with user., trusted. or security., \
-                               or are those of access control lists, which symlinks have not)"
+            "cannot be kept here (names start with user., trusted. or security.; access control \
+             lists have their own names, and symlinks have none)"
                 .into()
         }
         Code::Range => "the name has more than 255 bytes, or none".into(),

@@ -69,8 +69,7 @@ fn finish(places: Vec<OsString>, mut expr: Expr, mut options: Options) -> Result
     let deletes = expr.has(|action| matches!(action, Action::Delete));
     if deletes && !options.contents_first {
         if expr.has(|action| matches!(action, Action::Prune)) {
-            let what = "turns on -depth, with which -prune does nothing (write -depth, if that is \
-                        what you want)";
+            let what = "turns on -depth, with which -prune does nothing (write -depth to do so)";
             return Err(Failure::usage("-delete", what));
         }
         options.contents_first = true;

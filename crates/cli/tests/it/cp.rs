@@ -233,7 +233,7 @@ fn an_interrupted_copy_keeps_what_it_has_copied() {
         let error = String::from_utf8(output.stderr).expect("UTF-8");
         assert_eq!(output.status.code(), Some(status), "{error}");
         assert!(error.starts_with("shoal: interrupted: "), "{error}");
-        assert!(error.contains(" copied; what was done is on disk"), "{error}");
+        assert!(error.contains(" copied; completed changes are on disk"), "{error}");
         let said: u64 = error.split(' ').nth(2).and_then(|n| n.parse().ok()).expect("a number");
         assert!((100..3002).contains(&said), "{error}");
         let info = scratch.shoal(["info", &volume]).ok();

@@ -19,7 +19,7 @@ fn installed(scratch: &Scratch, script: &str) -> Option<String> {
     let script = format!(
         "mount -t tmpfs none n && mkdir n/up n/work || exit 77
          mount -t overlay -o lowerdir={sbin},upperdir=n/up,workdir=n/work none {sbin} || exit 77
-         for name in {names}; do ln -s {binary} {sbin}/$name || exit 77; done
+         for name in {names}; do ln -sf {binary} {sbin}/$name || exit 77; done
          flags() {{ findmnt -no OPTIONS m; }}
          no() {{ # PATTERN COMMAND...: it fails, and says so.
            local pattern=$1; shift

@@ -32,5 +32,6 @@ mod subvolume;
 mod sync;
 mod tar;
 mod trim;
+mod umount;
 mod volume;
 mod xattr;

@@ -162,6 +162,55 @@ fn of_a_mount() {
     scratch.shoal(["umount", "m"]).ok();
 }
 
+/// Reads failed by their checksums and a scrub found problems, and everything that a monitor can see
+/// said "ok".
+#[test]
+fn damage_is_shown_to_monitors() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = sample(20, 20_000);
+    damage(&scratch, [5, 12].into_iter(), 20_000);
+    scratch.shoal(["mount", "v", "m", "--log", "log"]).ok();
+    let health = || -> serde_json::Value {
+        let text = scratch.shell("cat m/.shoal/health").ok();
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let metric = |name: &str| {
+        let metrics = scratch.shell("cat m/.shoal/metrics").ok();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("{metrics}"))
+    };
+    assert_eq!(health()["status"], "ok");
+    for _ in 0..3 {
+        assert_ne!(scratch.shell("cat m/tree/5/5").status(), Some(0));
+    }
+    let found = health();
+    assert_eq!(found["status"], "damaged", "{found}");
+    let files = &found["damage"]["files"];
+    assert_eq!((files.as_array().map(Vec::len), &files[0]["kind"]), (Some(1), &"data".into()));
+    assert_eq!(files[0]["path"], "/tree/5/5");
+    assert!(metric("shoal_damaged_reads_total{kind=\"data\"}") >= 3);
+    assert_eq!(metric("shoal_health{state=\"damaged\"}"), 1);
+    assert_eq!(metric("shoal_scrub_problems"), 0);
+    let log = fs::read_to_string(scratch.path("log")).expect("a log");
+    assert_eq!(log.matches("path=\"/tree/5/5\"").count(), 1, "{log}");
+    assert_eq!(scratch.shoal(["scrub", "m"]).status(), Some(4));
+    let scrub = &health()["damage"]["scrub"];
+    assert_eq!(scrub["problems"], 2, "{scrub}");
+    assert!(scrub["first"].to_string().contains("(/tree/5/12)"), "{scrub}");
+    assert_eq!(metric("shoal_scrub_problems"), 2);
+    scratch.shell("rm m/tree/5/5 m/tree/5/12 && shoal sync m").ok();
+    scratch.shoal(["scrub", "m"]).ok();
+    let found = health();
+    assert_eq!(
+        (&found["status"], &found["damage"]["scrub"]["problems"]),
+        (&"ok".into(), &0.into())
+    );
+    assert!(metric("shoal_damaged_reads_total{kind=\"data\"}") >= 3, "it only grows");
+    scratch.shoal(["umount", "m"]).ok();
+}
+
 #[test]
 fn what_cannot_be_done() {
     let scratch = Scratch::with_volume();

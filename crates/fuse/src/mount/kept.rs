@@ -30,10 +30,9 @@ use crate::notices::Notices;
 use crate::protocol::init::{HAS_EXPIRE_ONLY, HAS_RESEND, Wish};
 use crate::protocol::notify::Notification;
 use crate::session::Session;
-use crate::transport::Threads;
-use crate::transport::apart::take_own_descriptors;
 use crate::transport::device::{self, Kept, Task};
 use crate::transport::pause::Pause;
+use crate::transport::{Threads, apart};
 use parking_lot::Mutex;
 use rustix::io::Errno as Os;
 use shoal::raw::{Code, Error, Ino, Outside, Result, RingMemory, Volume};
@@ -332,16 +331,14 @@ pub(super) fn find_out(
 ) -> io::Result<()> {
     let device = device.try_clone()?;
     let working = pause.cloned().unwrap_or_default().join();
-    let is_kept = pause.is_some();
     let kernel = Kernel { session: Arc::downgrade(session) };
     session.views.get().references().watch_unconfirmed(Arc::new(kernel));
     let asking = session.clone();
-    threads.start("shoal-asking".to_owned(), move || {
-        if is_kept && let Err(error) = take_own_descriptors() {
-            tracing::warn!(%error, "a killed server may take long to end");
-        }
-        asking.inherited.run(|ino| knows(&asking, &device, ino));
-    })?;
+    let ask = move |device| asking.inherited.run(|ino| knows(&asking, &device, ino));
+    match pause {
+        Some(_) => apart::start(threads, "shoal-asking", device, ask)?,
+        None => threads.start("shoal-asking".to_owned(), move || ask(device))?,
+    }
     let session = session.clone();
     threads.start("shoal-inherited".to_owned(), move || {
         session.inherited.free_unknown(|ino| {
@@ -355,7 +352,7 @@ pub(super) fn find_out(
 
 /// Has the kernel forget the attributes of everything that was changed last.
 fn forget_recent(session: &Arc<Session>, device: &OwnedFd, threads: &Threads) -> io::Result<()> {
-    let (device, session) = (device.try_clone()?, session.clone());
+    let (device, session, inner) = (device.try_clone()?, session.clone(), threads.clone());
     threads.start("shoal-recent".to_owned(), move || {
         let recent = session.views.get().info().recovery.recent;
         let is_dir = |ino: &Ino| {
@@ -364,13 +361,15 @@ fn forget_recent(session: &Arc<Session>, device: &OwnedFd, threads: &Threads) ->
         };
         let notices: Vec<_> =
             recent.into_iter().map(|ino| (session.id(ino), is_dir(&ino))).collect();
-        if let Err(error) = take_own_descriptors() {
-            tracing::warn!(%error, "a killed server may take long to end");
-        }
-        let mut bytes = buffer();
-        for (node, listing) in notices {
-            // It need not know the inode.
-            let _ = rustix::io::write(&device, notice(node, listing, &mut bytes));
+        let tell = move |device: OwnedFd| {
+            let mut bytes = buffer();
+            for (node, listing) in notices {
+                // It need not know the inode.
+                let _ = rustix::io::write(&device, notice(node, listing, &mut bytes));
+            }
+        };
+        if let Err(error) = apart::start(&inner, "shoal-recent", device, tell) {
+            tracing::warn!(%error, "attributes that the server before has changed may be stale");
         }
     })
 }

@@ -5,11 +5,13 @@
 //! | --- | --- | --- |
 //! | histogram of each operation ([`Timings`]) | two readings of the clock, three increments of the thread's own cells | 105 KB for each thread |
 //! | slow requests ([`slow`]) | a comparison; a slow one takes a lock | the newest [`slow::KEPT_MAX`] |
+//! | damage ([`damage`]) | nothing; a request that meets some takes a lock | [`damage::FILES_MAX`] files, [`damage::PROBLEMS_MAX`] problems |
 //! | users and processes ([`top`]) | a comparison; a lock of the thread's own while somebody watches | [`top::ROWS`] rows for each of both, in [`top::PARTS`] parts |
 //! | the requests themselves ([`trace`]) | a comparison; a copy of the names and a lock of the thread's own while somebody reads | 32 MiB while somebody reads |
 //!
 //! Nothing here grows with what users do.
 
+pub(crate) mod damage;
 mod interest;
 pub(crate) mod slow;
 pub(crate) mod top;
@@ -17,6 +19,7 @@ pub(crate) mod trace;
 
 use crate::protocol::wire::ReadIn;
 use crate::protocol::{Errno, Opcode, Reply, Request};
+use damage::DamageLog;
 use shoal::raw::{Timing, Timings, phase};
 use slow::SlowLog;
 use std::path::PathBuf;
@@ -45,6 +48,8 @@ pub(crate) struct Observer {
     pub config: OnceLock<Config>,
     /// Slow requests.
     pub slow: SlowLog,
+    /// Damage that requests have met.
+    pub damage: DamageLog,
     /// Users and processes.
     pub top: Top,
     /// The requests themselves.
@@ -58,6 +63,7 @@ impl Default for Observer {
             operations: Timings::new(OPERATIONS),
             config: OnceLock::new(),
             slow: SlowLog::default(),
+            damage: DamageLog::default(),
             top: Top::default(),
             trace: Trace::default(),
         }

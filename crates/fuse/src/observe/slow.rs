@@ -109,10 +109,7 @@ impl SlowLog {
         answered: &Answered,
     ) {
         let spent = phase::spent();
-        let path = match self.may_look_up() {
-            true => path_of(volume, top, ino),
-            false => None,
-        };
+        let path = self.path_of(volume, top, ino);
         let mut slow = Slow {
             number: 0,
             at: SystemTime::now(),
@@ -137,6 +134,12 @@ impl SlowLog {
         if let Some(left_out) = left_out {
             log(&slow, left_out);
         }
+    }
+
+    /// Returns the path of an inode from the top of the mount, if it has one and few paths were
+    /// looked up in the last second.
+    pub(crate) fn path_of(&self, volume: &Volume, top: Ino, ino: Ino) -> Option<Vec<u8>> {
+        self.may_look_up().then(|| path_of(volume, top, ino)).flatten()
     }
 
     fn may_look_up(&self) -> bool {

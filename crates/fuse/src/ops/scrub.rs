@@ -28,8 +28,10 @@ fn begin(volume: &Volume) {
 pub(crate) fn scrub(cx: &Context<'_>, head: &ControlHead, answer: &mut Answer<'_>) -> Next {
     let [stage, hi, lo] = head.cursor;
     let at = ScrubAt { stage, key: (hi, lo) };
+    let (damage, thread) = (&cx.session.observer.damage, cx.tid);
     if at == ScrubAt::default() {
         begin(cx.volume);
+        damage.scrub_begins(thread);
     }
     let mut report = ScrubReport::default();
     let next =
@@ -37,8 +39,16 @@ pub(crate) fn scrub(cx: &Context<'_>, head: &ControlHead, answer: &mut Answer<'_
     let fit = report.problems.iter().take_while(|problem| push(answer, problem)).count();
     let left_out = (report.problems.len() - fit) as u64;
     answer.head.numbers = [report.bytes, report.blocks, report.objects, left_out];
-    if next.is_none() {
+    // A client that is told of more asks for a smaller piece from the same place, as long as there
+    // is one.
+    let is_last = left_out == 0 || head.numbers[0] <= 1;
+    if is_last {
+        let problems = report.problems.iter();
+        damage.scrub_found(thread, problems.map(|it| (it.rule, &*it.message)));
+    }
+    if next.is_none() && is_last {
         cx.session.about.scrubbed();
+        damage.scrub_ends(thread);
     }
     Ok(next.map(|ScrubAt { stage, key: (hi, lo) }| [stage, hi, lo]))
 }

@@ -3,6 +3,7 @@
 use super::flags::{FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, STATX_BASIC_STATS, STATX_BTIME};
 use super::wire::{AttrOut, EntryOut, FuseAttr, OpenOut, Statx, StatxOut, SxTime};
 use shoal::raw::{Attr, Time};
+use std::cell::RefCell;
 use zerocopy::{Immutable, IntoBytes};
 
 /// Time for which names and attributes may be cached, in seconds: for ever. All changes come
@@ -72,9 +73,24 @@ impl From<shoal::raw::Code> for Errno {
     }
 }
 
+thread_local! {
+    /// The last damage that a request of this thread has met.
+    static DAMAGE: RefCell<Option<shoal::raw::Error>> = const { RefCell::new(None) };
+}
+
+/// Takes the error of the damage that the failed request of this thread has met. A handler turns
+/// errors into errnos on its way out of many calls, and only this one is needed later.
+#[cold]
+pub(crate) fn take_damage() -> Option<shoal::raw::Error> {
+    DAMAGE.take()
+}
+
 /// Logs the reason: the volume is damaged or failing, and the caller sees an errno only.
 #[cold]
 fn report(error: &shoal::raw::Error) -> Errno {
+    if error.is_damage() {
+        DAMAGE.with_borrow_mut(|kept| *kept = Some(error.clone()));
+    }
     match error {
         // Logged once by the volume itself; each later write would repeat it.
         shoal::raw::Error::Poisoned(_) => tracing::debug!(%error, "request refused"),
@@ -284,7 +300,9 @@ pub(crate) mod tests {
     #[test]
     fn errors_fold_to_errnos() {
         assert_eq!(Errno::from(shoal::raw::Error::Code(shoal::raw::Code::NotEmpty)), Errno(39));
-        assert_eq!(Errno::from(shoal::raw::Error::corrupt("node", None, "x")), Errno::EIO);
+        let damage = shoal::raw::Error::corrupt("node", None, "x");
+        assert_eq!(Errno::from(damage.clone()), Errno::EIO);
+        assert_eq!((take_damage(), take_damage()), (Some(damage), None));
     }
 
     #[test]

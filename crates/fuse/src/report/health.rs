@@ -1,7 +1,10 @@
 //! Problems of a mount that somebody should act on.
 
+use crate::observe::damage::{Damage, File, Scrub};
 use crate::session::Session;
 use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Share of the volume's bytes below which it is nearly full.
 const FULL: f64 = 0.05;
@@ -14,6 +17,8 @@ pub(crate) enum Status {
     Ok,
     /// It works, and somebody should look.
     Warning,
+    /// Something in the volume cannot be read.
+    Damaged,
     /// It does not take changes any more.
     Failed,
 }
@@ -28,16 +33,100 @@ pub(crate) struct Problem {
 }
 
 /// Health of a mount.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Debug)]
 pub(crate) struct Health {
     /// The worst of all.
     pub status: Status,
     /// Problems.
     pub problems: Vec<Problem>,
+    /// Damage met since the mount began.
+    pub damage: DamageMet,
 }
 
-/// Returns the health of a mount.
-pub(crate) fn of(session: &Session) -> Health {
+/// Damage met since a mount began.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub(crate) struct DamageMet {
+    /// Reads that have failed, by the kind of the damaged object.
+    pub reads: BTreeMap<&'static str, u64>,
+    /// Files that they met first, since the last scrub without problems. Not for everybody.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<DamagedFile>,
+    /// The last complete scrub.
+    pub scrub: Option<ScrubResult>,
+}
+
+/// A damaged file.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DamagedFile {
+    /// Kind of the damaged object.
+    pub kind: &'static str,
+    /// Inode number.
+    pub ino: u64,
+    /// Path from the top of the mount, if it was found.
+    pub path: Option<String>,
+}
+
+/// Result of a scrub.
+#[derive(Serialize, Clone, PartialEq, Debug)]
+pub(crate) struct ScrubResult {
+    /// Its end, in seconds since 1970.
+    pub time: f64,
+    /// Number of problems.
+    pub problems: u64,
+    /// The first of them, with paths. Not for everybody.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub first: Vec<String>,
+}
+
+impl DamageMet {
+    /// `whose`: with paths.
+    fn of(damage: &Damage, whose: bool) -> DamageMet {
+        let file = |file: &File| DamagedFile {
+            kind: file.kind.name(),
+            ino: file.ino.0,
+            path: file.path.as_deref().map(|path| String::from_utf8_lossy(path).into_owned()),
+        };
+        let since = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let result = |scrub: &Scrub| ScrubResult {
+            time: since(scrub.at).as_secs_f64(),
+            problems: scrub.problems,
+            first: scrub.first.iter().map(|(rule, text)| format!("{rule}: {text}")).collect(),
+        };
+        let mut met = DamageMet {
+            reads: damage.counts.iter().map(|(kind, count)| (kind.name(), *count)).collect(),
+            files: damage.files.iter().map(file).collect(),
+            scrub: damage.scrub.as_ref().map(result),
+        };
+        if !whose {
+            met.files.clear();
+            met.scrub.iter_mut().for_each(|scrub| scrub.first.clear());
+        }
+        met
+    }
+}
+
+/// Describes damage that was met, with its remedy.
+fn describe(damage: &Damage) -> impl Iterator<Item = String> {
+    let reads = (damage.since > 0).then(|| {
+        let plural = if damage.since == 1 { "read has" } else { "reads have" };
+        format!(
+            "{} {plural} met damage: run shoal scrub, which names all damaged files, and restore \
+             them; shoal fsck --repair, when it is unmounted, removes unreadable metadata",
+            damage.since
+        )
+    });
+    let scrub = damage.scrub.as_ref().filter(|scrub| scrub.problems > 0).map(|scrub| {
+        let plural = if scrub.problems == 1 { "problem" } else { "problems" };
+        format!(
+            "the last scrub has found {} {plural}: restore the files that it has named",
+            scrub.problems
+        )
+    });
+    reads.into_iter().chain(scrub)
+}
+
+/// Returns the health of a mount; `whose`: with the paths of damaged files.
+pub(crate) fn of(session: &Session, whose: bool) -> Health {
     let (volume, mut problems) = (&session.views.get(), Vec::new());
     let mut add = |name, what: String| problems.push(Problem { name, what });
     let failed = volume.read_only_reason();
@@ -59,10 +148,14 @@ pub(crate) fn of(session: &Session) -> Health {
         );
         add("damage", what);
     }
-    let status = match (failed.is_some(), problems.is_empty()) {
-        (true, _) => Status::Failed,
-        (_, false) => Status::Warning,
+    let damage = session.observer.damage.view();
+    describe(&damage).for_each(|what| add("damage", what));
+    let is_damaged = damage.is_there() || !info.recovery.damage.is_empty();
+    let status = match (failed.is_some(), is_damaged, problems.is_empty()) {
+        (true, ..) => Status::Failed,
+        (_, true, _) => Status::Damaged,
+        (.., false) => Status::Warning,
         _ => Status::Ok,
     };
-    Health { status, problems }
+    Health { status, problems, damage: DamageMet::of(&damage, whose) }
 }

@@ -105,7 +105,8 @@ struct Space {
 }
 
 /// Returns counters, gauges, operations and health as an object.
-pub(crate) fn stats(session: &Session) -> String {
+/// `whose`: with the paths of damaged files.
+pub(crate) fn stats(session: &Session, whose: bool) -> String {
     let volume = &session.views.get();
     let (all, space) = (Stat::all(&volume.info()), volume.statfs());
     let of = |gauge| {
@@ -133,7 +134,7 @@ pub(crate) fn stats(session: &Session) -> String {
         operations: operations.iter().map(|(op, t)| (label(*op), Operation::new(t))).collect(),
         volume: inside.map(|(name, timing)| (name, Operation::new(&timing))).collect(),
         slow: session.observer.slow.count(),
-        health: health::of(session),
+        health: health::of(session, whose),
     })
 }
 
@@ -195,9 +196,9 @@ pub(crate) fn config(session: &Session) -> String {
     }))
 }
 
-/// Returns the health.
-pub(crate) fn health(session: &Session) -> String {
-    line(&health::of(session))
+/// Returns the health; `whose`: with the paths of damaged files.
+pub(crate) fn health(session: &Session, whose: bool) -> String {
+    line(&health::of(session, whose))
 }
 
 fn line(value: &impl Serialize) -> String {

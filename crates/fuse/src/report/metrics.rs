@@ -110,6 +110,7 @@ fn escaped(value: &str) -> String {
 pub(crate) fn text(session: &Session, format: Format) -> String {
     let mut out = Text { text: String::new(), format };
     mount(session, &mut out);
+    damage(session, &mut out);
     operations(session, &mut out);
     calls(session, &mut out);
     inside(session, &mut out);
@@ -125,17 +126,36 @@ fn mount(session: &Session, out: &mut Text) {
     out.sample("shoal_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     let uptime = session.observer.begun().elapsed().as_secs_f64();
     out.gauge("shoal_uptime_seconds", "seconds", "Time since the mount began.", uptime);
-    let status = health::of(session).status;
+    let status = health::of(session, false).status;
     out.family("shoal_health", Kind::Gauge, "", "1 for the state that the mount is in.");
-    for (state, is) in
-        [("ok", Status::Ok), ("warning", Status::Warning), ("failed", Status::Failed)]
-    {
+    for (state, is) in [
+        ("ok", Status::Ok),
+        ("warning", Status::Warning),
+        ("damaged", Status::Damaged),
+        ("failed", Status::Failed),
+    ] {
         out.sample("shoal_health", &[("state", state)], u8::from(status == is));
     }
     let slow = session.observer.slow.count();
     let help = "Requests slower than the threshold of the mount (option slow).";
     out.family("shoal_slow_operations", Kind::Counter, "", help);
     out.sample("shoal_slow_operations_total", &[], slow);
+}
+
+fn damage(session: &Session, out: &mut Text) {
+    let damage = session.observer.damage.view();
+    let help = "Requests that have met damage: a wrong checksum, or a bad place of the medium.";
+    out.family("shoal_damaged_reads", Kind::Counter, "", help);
+    for (kind, count) in &damage.counts {
+        out.sample("shoal_damaged_reads_total", &[("kind", kind.name())], count);
+    }
+    let scrub = damage.scrub.as_ref();
+    let help = "Problems that the last complete scrub of this mount has found; 0 before the first.";
+    out.gauge("shoal_scrub_problems", "", help, scrub.map_or(0, |scrub| scrub.problems));
+    let help = "Time since the last complete scrub of this mount, or since the mount began.";
+    let age = scrub.and_then(|scrub| scrub.at.elapsed().ok());
+    let age = age.unwrap_or_else(|| session.observer.begun().elapsed()).as_secs_f64();
+    out.gauge("shoal_scrub_age_seconds", "seconds", help, age);
 }
 
 fn operations(session: &Session, out: &mut Text) {
@@ -346,6 +366,9 @@ mod tests {
                 "shoal_call_errors_total{call=\"fsync\"} 1\n",
                 "shoal_call_errors_total{call=\"readlink\"} 1\n",
                 "shoal_health{state=\"ok\"} 1\n",
+                "shoal_health{state=\"damaged\"} 0\n",
+                "shoal_damaged_reads_total{kind=\"data\"} 0\n",
+                "shoal_scrub_problems 0\n",
                 "shoal_data_written_bytes_total ",
                 "shoal_journal_replay_bytes ",
             ] {

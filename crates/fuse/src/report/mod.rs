@@ -51,11 +51,11 @@ impl Page {
     /// Returns the text of this moment, for somebody who may know everything about the mount.
     pub(crate) fn text(self, session: &Session) -> Vec<u8> {
         match self {
-            Page::Stats => json::stats(session).into_bytes(),
+            Page::Stats => json::stats(session, true).into_bytes(),
             Page::Metrics => metrics::text(session, Format::Prometheus).into_bytes(),
             Page::Slow => json::slow(session, true).into_bytes(),
             Page::Config => json::config(session).into_bytes(),
-            Page::Health => json::health(session).into_bytes(),
+            Page::Health => json::health(session, true).into_bytes(),
         }
     }
 }
@@ -63,6 +63,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observe::damage::Kind;
     use crate::session::Rules;
     use shoal::raw::{Ino, MkfsOptions, OpenOptions, Volume};
     use std::sync::Arc;
@@ -85,9 +86,39 @@ mod tests {
             let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
             assert!(value.is_object() && text.ends_with(b"}\n"), "{}", page.name());
         }
-        let stats: serde_json::Value = serde_json::from_str(&json::stats(&session)).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&json::stats(&session, false)).unwrap();
         assert!(stats["volume"]["device_write"]["count"].as_u64().unwrap() > 0, "{stats}");
         assert!(stats["now"]["segments"].as_u64().unwrap() > 0);
         assert_eq!(stats["health"]["status"], "ok");
+    }
+
+    /// Reads that failed by checksum, and problems of a scrub, left everything "ok".
+    #[test]
+    fn damage_is_in_every_report_and_its_paths_are_not_for_everybody() {
+        let session = session("damage");
+        let damage = &session.observer.damage;
+        damage.note(Kind::Data, Ino(7), || Some(b"/secret".to_vec()));
+        damage.scrub_begins(1);
+        damage.scrub_found(1, [("data-checksum", "inode 7 (/secret)")].into_iter());
+        damage.scrub_ends(1);
+        let health = |whose| json::health(&session, whose);
+        let value: serde_json::Value = serde_json::from_str(&health(true)).unwrap();
+        assert_eq!(value["status"], "damaged");
+        assert_eq!(value["problems"].as_array().map(Vec::len), Some(2), "{value}");
+        assert_eq!(value["damage"]["reads"]["data"], 1);
+        assert_eq!(value["damage"]["files"][0]["path"], "/secret");
+        assert_eq!(value["damage"]["scrub"]["problems"], 1);
+        assert!(health(true).contains("data-checksum: inode 7 (/secret)"));
+        assert!(!health(false).contains("secret") && health(false).contains("damaged"));
+        assert!(!json::stats(&session, false).contains("secret"));
+        let metrics = metrics::text(&session, Format::Prometheus);
+        for line in [
+            "shoal_health{state=\"damaged\"} 1\n",
+            "shoal_damaged_reads_total{kind=\"data\"} 1\n",
+            "shoal_scrub_problems 1\n",
+        ] {
+            assert!(metrics.contains(line), "{line} in {metrics}");
+        }
+        assert!(!metrics.contains("secret"));
     }
 }

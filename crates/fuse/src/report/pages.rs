@@ -1,7 +1,7 @@
 //! The pages of a mount by HTTP.
 //!
 //! Over TCP any user of the machine can read them, so they say nothing of anybody's files: slow
-//! requests come without paths and callers. A socket in the file system is for its owner alone.
+//! requests come without paths and callers, damage without paths. A socket in the file system is for its owner alone.
 
 use crate::report::http::{Address, Body, Pages};
 use crate::report::json;
@@ -14,7 +14,7 @@ const HTML: &str = include_str!("page.html");
 /// The pages of a mount.
 pub(crate) struct MountPages {
     session: Weak<Session>,
-    /// With paths and callers of slow requests.
+    /// With paths and callers.
     whose: bool,
 }
 
@@ -53,8 +53,8 @@ impl Pages for MountPages {
             "metrics" => prometheus(Format::Prometheus),
             "openmetrics" => prometheus(Format::OpenMetrics),
             "slow" => body("application/json", json::slow(&session, self.whose)),
-            "health" => body("application/json", json::health(&session)),
-            _ => body("application/json", json::stats(&session)),
+            "health" => body("application/json", json::health(&session, self.whose)),
+            _ => body("application/json", json::stats(&session, self.whose)),
         }
     }
 }

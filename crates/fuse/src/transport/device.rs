@@ -4,11 +4,10 @@
 //! for what it has read): a single one halves the throughput even for a single caller, since the
 //! kernel can hand the next request over while the last reply is still being written.
 
-use super::Threads;
-use super::apart::take_own_descriptors;
 use super::crew::{Crew, Relief};
 use super::pause::Pause;
 use super::uring::Live;
+use super::{Threads, apart};
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
@@ -111,18 +110,22 @@ impl<S: Serve> Server<S> {
 /// Starts the thread that delivers notices to the kernel.
 fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
     let Some(notices) = S::notices(&server.task.shared).cloned() else { return Ok(()) };
-    let device = server.task.device.try_clone()?;
-    notices.open(Box::new(move |message| match send(device.as_fd(), message) {
+    let main = &server.task.device;
+    notices.open(sender(main.try_clone()?));
+    let (name, device) = ("shoal-notices", main.try_clone()?);
+    let deliver = move |device| notices.deliver(&sender(device));
+    match server.task.kept {
+        Some(_) => apart::start(&server.threads, name, device, deliver),
+        None => server.threads.start(name.to_owned(), move || deliver(device)),
+    }
+}
+
+/// Returns a function that sends notices through `device`.
+fn sender(device: OwnedFd) -> Box<crate::notices::Send> {
+    Box::new(move |message| match send(device.as_fd(), message) {
         // An entry that the kernel does not know need not be forgotten.
         Ok(()) | Err(Os::NOENT) => {}
         Err(error) => tracing::debug!(%error, code = message[4], "a notice was not taken"),
-    }));
-    let is_kept = server.task.kept.is_some();
-    server.threads.start("shoal-notices".to_owned(), move || {
-        if is_kept && let Err(error) = take_own_descriptors() {
-            tracing::warn!(%error, "a killed server may take long to end");
-        }
-        notices.deliver();
     })
 }
 

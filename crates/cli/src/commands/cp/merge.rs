@@ -273,7 +273,7 @@ fn remove_tree<T: Side>(
             match (stays, stack.last_mut()) {
                 (true, Some(above)) => above.stays = true,
                 (true, None) => {
-                    let what = "is not empty: what is excluded in it stays";
+                    let what = "is not empty: the excluded files in it stay";
                     return Err(Reason::Text(what.into()));
                 }
                 (false, above) => target.remove_dir(above.map_or(dir, |it| &it.dir), &name)?,

@@ -58,8 +58,8 @@ pub(super) fn run(args: &FsckArgs, options: &OpenOptions, out: &mut Out) -> Resu
         if declined {
             let path = args.volume.display();
             out.line(&format!(
-                "{path}: NOT REPAIRED: a repair would give something up, which nobody was asked \
-                 about: run 'shoal fsck --repair {path}'"
+                "{path}: NOT REPAIRED: a repair would lose data, and needs your consent: run \
+                 'shoal fsck --repair {path}'"
             ))?;
         }
     }

@@ -310,7 +310,7 @@ fn listen(messages: Sender<Message>) {
         thread::Builder::new().name("shoal-standby".into()).spawn(serve)
     });
     if let Err(error) = started {
-        tracing::warn!(%error, "nobody can ask this mount to take over");
+        tracing::warn!(%error, "this mount cannot be asked to take over");
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> 
         Some(Message { letter: b'N', .. }) => first(plan, args.report_ready, keeper),
         Some(message @ Message { letter: b'R', .. }) => {
             let estate = Estate::read(message).ok_or_else(|| {
-                let why = "the keeper has handed over what this version does not understand";
+                let why = "the keeper's message is of another version of shoal: mount again";
                 Failure::failed(plan.directory.display(), why)
             })?;
             resume(plan, keeper, estate, args.grow).inspect_err(|failure| {
@@ -164,7 +164,7 @@ fn serve(
     let is_spent = failure.is_none() && !is_needed;
     if is_spent && estate.ring.is_own && !estate.ring.path.is_empty() {
         // While it is locked: nobody else has opened it.
-        let _ = std::fs::remove_file(&estate.ring.path);
+        rings::remove(Path::new(&estate.ring.path));
     }
     if let Err(error) = keeping::send(std::io::stdin(), b'E', failure.unwrap_or_default(), &[]) {
         tracing::warn!(%error, "the keeper is gone");
@@ -193,7 +193,7 @@ fn attend(volume: &Arc<Volume>, mount: &Arc<Mount>, directory: &Path) -> std::io
                 Ok(None) | Err(_) => {
                     let directory = directory.display();
                     tracing::warn!(%directory, "the keeper is gone: if this process is killed \
-                        too, callers get an error; what had returned is found by the next mount");
+                        too, callers get an error; the next mount finds all completed calls");
                     return;
                 }
             }

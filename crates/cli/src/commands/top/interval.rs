@@ -260,7 +260,7 @@ pub(crate) fn process(thread: u32) -> (u32, String) {
 
 /// Line in place of users or processes that the caller may not see.
 pub(super) fn hidden(title: &str) -> String {
-    format!("{title}: shown to root and to who has mounted")
+    format!("{title}: shown to root and to the user who mounted")
 }
 
 /// Returns the cells of a table of users or processes, the names of its columns first.

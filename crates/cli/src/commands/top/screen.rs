@@ -427,7 +427,7 @@ user      id  per s  read/s  written/s  busy
 root       0   2000            4.0 KiB   25%
 www-data  33    500            4.0 KiB   75%
 
-process: shown to root and to who has mounted
+process: shown to root and to the user who mounted
 
 
 
@@ -464,7 +464,7 @@ user      id  per s  read/s  written/s  busy
 root       0   2000            4.0 KiB   25%
 www-data  33    500            4.0 KiB   75%
 
-process: shown to root and to who has mounted
+process: shown to root and to the user who mounted
 
 
 

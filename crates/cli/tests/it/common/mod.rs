@@ -80,7 +80,8 @@ impl Scratch {
         command
     }
 
-    /// Runs a line of shell in it; `shoal` is the built command.
+    /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no helper,
+    /// which would be that of an installed package, if there is one.
     pub(crate) fn shell(&self, line: &str) -> Ran {
         let output = self.shell_command(line).output().expect("run sh");
         Ran { line: line.to_owned(), output }
@@ -90,9 +91,10 @@ impl Scratch {
         let binary = Path::new(env!("CARGO_BIN_EXE_shoal"));
         let mut search = vec![binary.parent().expect("has a directory").to_owned()];
         search.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let own = "mount() { command mount -i \"$@\"; }; umount() { command umount -i \"$@\"; }";
         let mut command = Command::new("sh");
         command
-            .args(["-c", line])
+            .args(["-c", &format!("{own}\n{line}")])
             .current_dir(&self.path)
             .env("PATH", std::env::join_paths(search).expect("a PATH"))
             .stdin(Stdio::null());
@@ -106,7 +108,7 @@ impl Drop for Scratch {
         for directory in ["m", "n"] {
             let directory = self.path.join(directory);
             if directory.symlink_metadata().is_err() || is_mount(&directory) {
-                let _ = Command::new("umount").arg("-l").arg(&directory).output();
+                let _ = Command::new("umount").arg("-il").arg(&directory).output();
             }
         }
         for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
@@ -120,7 +122,7 @@ impl Drop for Scratch {
 /// mount will ask for, as the volume goes.
 fn remove_ring(volume: &Path) {
     let Ok(Some(identity)) = shoal::raw::identify(volume) else { return };
-    for extension in ["ring", "given-up"] {
+    for extension in ["ring", "volume", "given-up"] {
         let _ = fs::remove_file(ring_file(&identity.id).with_extension(extension));
     }
 }

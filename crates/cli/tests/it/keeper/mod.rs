@@ -263,8 +263,8 @@ fn whatever_opens_the_volume_next_finds_the_ring() {
         kill(server);
         wait_for("the mount is dead", || fs::metadata(scratch.path("m/8")).err());
         let said = match shoal_skip::is_root() {
-            true => "the next open of the volume finds what had returned",
-            false => "what was not synced is lost",
+            true => "the next open of the volume finds all completed calls",
+            false => "changes that were not synced are lost",
         };
         scratch.shoal(["umount", "m"]).fails(1, &["unmounted, but its server had ended", said]);
         scratch.shoal(way.split(' ')).ok();
@@ -379,6 +379,51 @@ fn the_ring_of_a_test_goes_with_its_directory() {
     assert_eq!(ring.exists(), shoal_skip::is_root(), "left for the next open");
     drop(scratch);
     assert!(!ring.exists(), "memory that nobody needs");
+}
+
+/// Rings of volumes that had been removed stayed until the machine was restarted, 48 MiB each.
+#[test]
+fn the_next_mount_removes_the_rings_of_volumes_that_are_gone() {
+    if !shoal_skip::is_root() {
+        return shoal_skip::skipped("needs root: another user may have no folder for rings");
+    }
+    let killed = || {
+        let scratch = mounted("keeper=on")?;
+        scratch.write("m/last", "not synced");
+        let keeper = keeper(&scratch.path("m"));
+        let server = server_of(keeper).expect("a server");
+        let ring = ring_of_mount(&scratch);
+        kill(keeper);
+        kill(server);
+        wait_for("the mount is dead", || fs::metadata(scratch.path("m/last")).err());
+        scratch.shell("umount -l m").ok();
+        assert!(ring.exists() && ring.with_extension("volume").exists());
+        Some((scratch, ring))
+    };
+    let (Some((gone, ring_of_gone)), Some((there, ring_of_there))) = (killed(), killed()) else {
+        return;
+    };
+    // A server that was killed holds its locks until all of its threads have ended.
+    for scratch in [&gone, &there] {
+        wait_for("the volume is free", || {
+            (scratch.shoal(["info", "v"]).status() == Some(0)).then_some(())
+        });
+    }
+    fs::rename(there.path("v"), there.path("elsewhere")).expect("rename");
+    fs::rename(there.path("elsewhere"), there.path("v")).expect("rename");
+    fs::remove_file(gone.path("v")).expect("remove");
+    let next = mounted("keeper=on").expect("a mount");
+    assert!(!ring_of_gone.exists() && !ring_of_gone.with_extension("volume").exists());
+    assert!(ring_of_there.exists(), "its volume is there");
+    next.shoal(["umount", "m"]).ok();
+    assert_eq!(there.shoal(["cat", "v:/last"]).ok(), "not synced");
+}
+
+/// The ring's file of a mounted volume.
+fn ring_of_mount(scratch: &Scratch) -> std::path::PathBuf {
+    let info: serde_json::Value =
+        serde_json::from_str(&scratch.shoal(["info", "m", "--json"]).ok()).expect("JSON");
+    common::ring_file(info["id"].as_str().expect("an id"))
 }
 
 /// The ring's file of the volume, if the superuser mounts it.
