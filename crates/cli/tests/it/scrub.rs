@@ -162,8 +162,7 @@ fn of_a_mount() {
     scratch.shoal(["umount", "m"]).ok();
 }
 
-/// Reads failed by their checksums and a scrub found problems, and everything that a monitor can see
-/// said "ok".
+/// Reads failed by their checksums, a scrub found problems, and all that a monitor sees said "ok".
 #[test]
 fn damage_is_shown_to_monitors() {
     if !can_mount() {

@@ -1,8 +1,8 @@
 //! Unmounting, and the wait for the server's end.
 //!
 //! Problem: a server ends when the *last* mount of its connection is gone, and there may be others:
-//! a bind mount, another mount namespace, a container. Whoever waits for the server's end then waits
-//! for ever. Rule: after the unmount the kernel says whether the filesystem itself is gone, by an
+//! a bind mount, another mount namespace, a container. A wait for the server's end then never ends.
+//! Rule: after the unmount the kernel says whether the filesystem itself is gone, by an
 //! event for a watch on the mount point (`IN_UNMOUNT`); it is queued before the unmount returns. A
 //! watch keeps nothing mounted. Where none can be had, the mounts that `/proc` shows decide.
 

@@ -1,7 +1,8 @@
 //! The pages of a mount by HTTP.
 //!
 //! Over TCP any user of the machine can read them, so they say nothing of anybody's files: slow
-//! requests come without paths and callers, damage without paths. A socket in the file system is for its owner alone.
+//! requests come without paths and callers, damage without paths. A socket in the file system is
+//! for its owner alone.
 
 use crate::report::http::{Address, Body, Pages};
 use crate::report::json;

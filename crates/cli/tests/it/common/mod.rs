@@ -80,8 +80,8 @@ impl Scratch {
         command
     }
 
-    /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no helper,
-    /// which would be that of an installed package, if there is one.
+    /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no helper:
+    /// it would be that of an installed package.
     pub(crate) fn shell(&self, line: &str) -> Ran {
         let output = self.shell_command(line).output().expect("run sh");
         Ran { line: line.to_owned(), output }
