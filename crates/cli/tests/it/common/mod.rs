@@ -80,8 +80,9 @@ impl Scratch {
         command
     }
 
-    /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no helper:
-    /// it would be that of an installed package.
+
+    /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no
+    /// helper: it would be that of an installed package.
     pub(crate) fn shell(&self, line: &str) -> Ran {
         let output = self.shell_command(line).output().expect("run sh");
         Ran { line: line.to_owned(), output }
