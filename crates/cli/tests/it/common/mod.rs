@@ -80,7 +80,6 @@ impl Scratch {
         command
     }
 
-
     /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no
     /// helper: it would be that of an installed package.
     pub(crate) fn shell(&self, line: &str) -> Ran {
