@@ -319,22 +319,24 @@ impl Driver for VolumeDriver {
 
     fn list(&mut self, path: &CStr, subdirs: &mut Vec<CString>) -> Result<u64> {
         let dir = self.open_dir(path)?;
-        let mut entries = 0;
+        let mut entries = Ok(0);
         self.volume
             .directories()
             .readdirplus(dir, 0, &mut |entry, attr| {
                 if matches!(entry.name, b"." | b"..") {
                     return true;
                 }
-                entries += 1;
-                if std::hint::black_box(attr).kind == FileKind::Directory {
-                    // Names hold no NUL, or the listing is broken.
-                    subdirs.extend(CString::new(entry.name));
-                }
-                true
+                entries = std::hint::black_box(attr).and_then(|attr| {
+                    if attr.kind == FileKind::Directory {
+                        // Names hold no NUL, or the listing is broken.
+                        subdirs.extend(CString::new(entry.name));
+                    }
+                    entries.clone().map(|entries| entries + 1)
+                });
+                entries.is_ok()
             })
-            .map_err(|e| refused("listing", path, e))?;
-        Ok(entries)
+            .and(entries)
+            .map_err(|e| refused("listing", path, e))
     }
 
     fn inode_blocks(&mut self, path: &CStr) -> Result<Option<u64>> {
@@ -342,9 +344,9 @@ impl Driver for VolumeDriver {
         let mut blocks = HashSet::new();
         self.volume
             .directories()
-            .readdirplus(dir, 0, &mut |entry, attr| {
+            .readdir(dir, 0, &mut |entry| {
                 if !matches!(entry.name, b"." | b"..") {
-                    blocks.insert(attr.ino.0 / INODES_PER_BLOCK);
+                    blocks.insert(entry.ino.0 / INODES_PER_BLOCK);
                 }
                 true
             })

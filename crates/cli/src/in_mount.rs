@@ -26,7 +26,7 @@ use shoal::raw::{
     Attr, ChangeMark, Code, Error, FileKind, Generation, Ino, Quota, Result, SetAttr, SetTime,
     Time, Totals, TreeChange, TreeChanged,
 };
-use shoal_fuse::{Asked, ChangeFound, ChangesEnd, ControlFile, Listed, TreeTold};
+use shoal_fuse::{Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Listed, TreeTold};
 
 use crate::location::{Split, join, split_last};
 use crate::mounted::NOT_THIS_VERSION;
@@ -391,9 +391,10 @@ impl Source for InMount {
         let listed = self.with_control(|control| {
             control.list(names_only, &dirs, &mut |listed| match listed {
                 Listed::Entry(_, it) => {
-                    let (name, attr) = (it.name.into(), it.attr);
-                    let (ino, generation, kind) = (it.ino, it.generation, it.kind);
-                    entries.push(Found { name, ino, generation, kind, attr });
+                    let EntryFound { name, ino, generation, kind, attr, .. } = it;
+                    let failed = (!names_only && attr.is_none()).then(|| Code::Io.into());
+                    let name = name.into();
+                    entries.push(Found { name, ino, generation, kind, attr, failed });
                 }
                 Listed::End(_, end) => {
                     let entries = std::mem::take(&mut entries);

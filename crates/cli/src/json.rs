@@ -4,7 +4,7 @@
 //! invalid byte as `\xNN`, and only then a second field, `…_bytes`, holds all bytes as hex.
 
 use serde::Serialize;
-use shoal::raw::{Attr, Time};
+use shoal::raw::{Attr, FileKind, Ino, Time};
 
 use crate::text::{device_numbers, escaped, hex, kind_name};
 
@@ -95,15 +95,20 @@ impl Object {
     }
 }
 
+/// Describes a file by what its directory has.
+pub(crate) fn name(path: &[u8], name: &[u8], kind: FileKind, ino: Ino) -> Object {
+    Object::new()
+        .put_name("path", path)
+        .put_name("name", name)
+        .put("type", kind_name(kind))
+        .put("ino", ino.0)
+}
+
 /// Describes the file at `path`, called `name`; `target` is that of a symlink. The output of `ls`,
 /// `stat` and `find`.
 pub(crate) fn file(path: &[u8], name: &[u8], attr: &Attr, target: Option<&[u8]>) -> Object {
     let time = |Time { sec, nsec }| Object::new().put("sec", sec).put("nsec", nsec);
-    let object = Object::new()
-        .put_name("path", path)
-        .put_name("name", name)
-        .put("type", kind_name(attr.kind))
-        .put("ino", attr.ino.0)
+    let object = self::name(path, name, attr.kind, attr.ino)
         .put("generation", attr.generation.0)
         .put("mode", format!("{:04o}", attr.mode & 0o7777))
         .put("nlink", attr.nlink)
@@ -126,7 +131,6 @@ pub(crate) fn file(path: &[u8], name: &[u8], attr: &Attr, target: Option<&[u8]>)
 mod tests {
     use super::*;
     use crate::text::tests::attr;
-    use shoal::raw::FileKind;
 
     fn text(object: Object) -> String {
         String::from_utf8(object.into_bytes()).expect("UTF-8")

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use rustix::fs::Mode;
 use shoal::raw::{
-    Attr, Caller, Child, DirEntry, DiskCache, Entry, FileKind, Generation, Ino, OpenOptions,
-    Volume, is_bucket,
+    Attr, Caller, Child, Code, DirEntry, DiskCache, Entry, Error, FileKind, Generation, Ino,
+    OpenOptions, Volume, is_bucket,
 };
 
 use crate::failure::{self, Failure, Reason, Result};
@@ -61,15 +61,7 @@ pub(crate) fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
     Ok(Some(DiskCache { directory: directory.into(), bytes }))
 }
 
-/// One directory entry with its attributes.
-pub(crate) struct Listed {
-    /// Name.
-    pub name: Box<[u8]>,
-    /// Attributes.
-    pub attr: Attr,
-}
-
-/// A file found on a walk.
+/// A file found in a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     /// Name.
@@ -80,15 +72,23 @@ pub(crate) struct Found {
     pub generation: Generation,
     /// Type.
     pub kind: FileKind,
-    /// Attributes, unless the walk reads names alone.
+    /// Attributes, unless names alone are read, or the inode cannot be.
     pub attr: Option<Attr>,
+    /// Why the attributes cannot be read.
+    pub failed: Option<Error>,
 }
 
 impl Found {
     /// Returns a file with all attributes.
     pub(crate) fn with_attributes(name: Box<[u8]>, attr: Attr) -> Found {
         let Attr { ino, generation, kind, .. } = attr;
-        Found { name, ino, generation, kind, attr: Some(attr) }
+        Found { name, ino, generation, kind, attr: Some(attr), failed: None }
+    }
+
+    /// Returns an entry without attributes.
+    pub(crate) fn by_name(entry: &DirEntry<'_>, failed: Option<Error>) -> Found {
+        let DirEntry { name, ino, kind, .. } = *entry;
+        Found { name: name.into(), ino, generation: Generation(0), kind, attr: None, failed }
     }
 }
 
@@ -99,6 +99,9 @@ pub(crate) enum Cursor {
     After(u64),
     /// Go on after this inode, in the order of their numbers.
     Inode(Ino),
+    /// Go on after this cookie, with inodes of higher numbers alone: behind damage that has ended
+    /// their order.
+    Above(u64, Ino),
     /// Everything has been listed.
     End,
 }
@@ -176,7 +179,7 @@ impl Session {
         let Split { name, slash, .. } = split_last(path);
         let entry = self.volume.namespace().resolve(&self.who, Ino::ROOT, path, follow || slash)?;
         if slash && !name.is_empty() && entry.kind != FileKind::Directory {
-            return Err(shoal::raw::Code::NotDirectory.into());
+            return Err(Code::NotDirectory.into());
         }
         Ok(entry)
     }
@@ -191,7 +194,7 @@ impl Session {
                 let parent =
                     self.volume.namespace().resolve(&self.who, Ino::ROOT, split.parent, true)?;
                 if parent.kind != FileKind::Directory {
-                    return Err(shoal::raw::Error::Code(shoal::raw::Code::NotDirectory).into());
+                    return Err(Error::Code(Code::NotDirectory).into());
                 }
                 Ok(Slot { dir: parent.ino, name: name.to_vec() })
             }
@@ -202,27 +205,41 @@ impl Session {
     pub(crate) fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::raw::Result<Option<Entry>> {
         match self.volume.namespace().lookup(&self.who, dir, name) {
             Ok(entry) => Ok(Some(entry)),
-            Err(error) if error.is(shoal::raw::Code::NotFound) => Ok(None),
+            Err(error) if error.is(Code::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Fetches the next entries of a directory, without `.` and `..`, those of a very large one in
-    /// the order of its inodes.
-    pub(crate) fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Listed>> {
+    /// the order of its inodes. An inode that cannot be read hides no name.
+    pub(crate) fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Found>> {
         let bulk = self.volume.bulk();
         if *cursor == Cursor::After(0) && bulk.prefers_inode_order(dir)? {
             *cursor = Cursor::Inode(Ino::new(dir.root(), 0));
         }
         if let Cursor::Inode(after) = *cursor {
-            let (children, next) = bulk.children(&Caller::root(), dir, after, BATCH)?;
-            *cursor = next.map_or(Cursor::End, Cursor::Inode);
-            let listed = |Child { name, attr }| Listed { name, attr };
-            return Ok(children.into_iter().map(listed).collect());
+            match bulk.children(&Caller::root(), dir, after, BATCH) {
+                Ok((children, next)) => {
+                    *cursor = next.map_or(Cursor::End, Cursor::Inode);
+                    let found = |Child { name, attr }| Found::with_attributes(name, attr);
+                    return Ok(children.into_iter().map(found).collect());
+                }
+                Err(error) if error.code() == Code::Io => *cursor = Cursor::Above(0, after),
+                Err(error) => return Err(error),
+            }
         }
+        // Subvolumes come first in the order of inodes.
+        let above = match *cursor {
+            Cursor::Above(_, after) if after.index() > 0 => Some(after),
+            _ => None,
+        };
+        let is_left = |ino: Ino| above.is_none_or(|above| ino.root() == dir.root() && ino > above);
         batch(cursor, |from, take| {
             self.volume.directories().readdirplus(dir, from, &mut |entry, attr| {
-                take(&entry, &mut || Listed { name: entry.name.into(), attr: *attr })
+                take(&entry, is_left(entry.ino), &mut || match attr.as_ref() {
+                    Ok(attr) => Found::with_attributes(entry.name.into(), **attr),
+                    Err(error) => Found::by_name(&entry, Some(error.clone())),
+                })
             })
         })
     }
@@ -235,9 +252,7 @@ impl Session {
     ) -> shoal::raw::Result<Vec<Found>> {
         batch(cursor, |from, take| {
             self.volume.directories().readdir(dir, from, &mut |entry| {
-                let DirEntry { name, ino, kind, .. } = entry;
-                let (generation, attr) = (Generation(0), None);
-                take(&entry, &mut || Found { name: name.into(), ino, generation, kind, attr })
+                take(&entry, true, &mut || Found::by_name(&entry, None))
             })
         })
     }
@@ -252,26 +267,31 @@ impl Session {
 }
 
 /// Takes an entry, made only if it is wanted; returns whether there is room for more.
-type Take<'t, T> = &'t mut dyn FnMut(&DirEntry<'_>, &mut dyn FnMut() -> T) -> bool;
+type Take<'t> = &'t mut dyn FnMut(&DirEntry<'_>, bool, &mut dyn FnMut() -> Found) -> bool;
 
-/// Collects a batch of the entries that `list` delivers after a cookie, without `.` and `..`.
-fn batch<T>(
+/// Collects a batch of the wanted entries that `list` delivers after a cookie, without `.` and
+/// `..`.
+fn batch(
     cursor: &mut Cursor,
-    list: impl Fn(u64, Take<'_, T>) -> shoal::raw::Result<()>,
-) -> shoal::raw::Result<Vec<T>> {
+    list: impl Fn(u64, Take<'_>) -> shoal::raw::Result<()>,
+) -> shoal::raw::Result<Vec<Found>> {
     let mut entries = Vec::new();
-    while let Cursor::After(from) = *cursor {
+    while let Cursor::After(from) | Cursor::Above(from, _) = *cursor {
+        let begun = *cursor;
         let mut last = from;
         let mut taken = 0;
         *cursor = Cursor::End;
-        list(from, &mut |entry, make| {
+        list(from, &mut |entry, is_wanted, make| {
             if taken == BATCH {
-                *cursor = Cursor::After(last);
+                *cursor = match begun {
+                    Cursor::Above(_, above) => Cursor::Above(last, above),
+                    _ => Cursor::After(last),
+                };
                 return false;
             }
             taken += 1;
             last = entry.cookie;
-            if entry.name != b"." && entry.name != b".." {
+            if is_wanted && entry.name != b"." && entry.name != b".." {
                 entries.push(make());
             }
             true

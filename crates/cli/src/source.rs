@@ -49,9 +49,7 @@ impl Source for Session {
             let mut next = *cursor;
             let entries = match names_only {
                 true => self.list_names(dir.ino, &mut next),
-                false => Session::list(self, dir.ino, &mut next).map(|entries| {
-                    entries.into_iter().map(|it| Found::with_attributes(it.name, it.attr)).collect()
-                }),
+                false => Session::list(self, dir.ino, &mut next),
             };
             let next = if entries.is_ok() { next } else { Cursor::End };
             Batch { entries, next }

@@ -91,11 +91,16 @@ pub(crate) fn mode_text(attr: &Attr) -> String {
 
 /// Appends type and mode to a text.
 pub(crate) fn push_mode(text: &mut String, attr: &Attr) {
-    text.push(match attr.kind {
+    text.push(mode_letter(attr.kind));
+    push_permissions(text, attr.mode);
+}
+
+/// Returns the letter of a type before its permissions.
+pub(crate) fn mode_letter(kind: FileKind) -> char {
+    match kind {
         FileKind::Regular => '-',
         kind => char::from(kind_letter(kind)),
-    });
-    push_permissions(text, attr.mode);
+    }
 }
 
 /// Formats permission bits as `rwxr-xr-x`.

@@ -54,7 +54,8 @@ pub(crate) enum Step {
     Found(Found),
     /// A directory whose contents have all come, or that was skipped; only if asked for.
     Left(Found),
-    /// A directory could not be read (further); the walk goes on after it.
+    /// A directory could not be read (further), or the attributes of an entry could not; the walk
+    /// goes on after it.
     Failed(Error),
 }
 
@@ -158,8 +159,11 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn found(&mut self, found: Found, job: Option<Arc<Job>>) -> Step {
+    fn found(&mut self, mut found: Found, job: Option<Arc<Job>>) -> Step {
         location::push(&mut self.path, &found.name);
+        if let Some(error) = found.failed.take() {
+            return Step::Failed(error);
+        }
         if job.is_some() {
             self.entering = Some(Frame::new(found.clone(), job, self.path.len()));
         } else if found.kind == FileKind::Directory && self.options.leaving {
@@ -174,6 +178,7 @@ impl Walk<'_> {
 /// Returns whether the walk goes into an entry of the directory `dir`, `depth` levels down.
 fn enters(options: &Options, depth: usize, dir: Ino, found: &Found) -> bool {
     found.kind == FileKind::Directory
+        && found.failed.is_none()
         && depth < options.depth_max
         && !(options.one_subvolume && found.ino.root() != dir.root())
 }

@@ -61,6 +61,10 @@ pub trait Device: Send + Sync {
     fn is_sparse(&self) -> bool {
         false
     }
+    /// Returns whether its file has lost its last name: everything in it goes when it is closed.
+    fn is_unlinked(&self) -> bool {
+        false
+    }
     /// Returns whether the device refuses writes.
     fn read_only(&self) -> bool {
         false

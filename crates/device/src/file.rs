@@ -7,7 +7,7 @@ use crate::discard::discard_blocks;
 use crate::lock::{busy, lock_all};
 use crate::signature::foreign_signature;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
-use rustix::fs::{fadvise, fallocate, fdatasync, fstatvfs, seek};
+use rustix::fs::{fadvise, fallocate, fdatasync, fstat, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
@@ -455,6 +455,10 @@ impl Device for FileDevice {
 
     fn is_sparse(&self) -> bool {
         !self.block
+    }
+
+    fn is_unlinked(&self) -> bool {
+        !self.block && fstat(&self.file).is_ok_and(|found| found.st_nlink == 0)
     }
 
     fn read_only(&self) -> bool {

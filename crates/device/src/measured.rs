@@ -77,6 +77,9 @@ impl Device for MeasuredDevice {
     fn is_sparse(&self) -> bool {
         self.inner.is_sparse()
     }
+    fn is_unlinked(&self) -> bool {
+        self.inner.is_unlinked()
+    }
     fn never_full(&self) -> bool {
         self.inner.never_full()
     }

@@ -65,13 +65,17 @@ impl Directories<'_> {
         })
     }
 
-    /// As [`Directories::readdir`], with the attributes of each entry. Those of many entries are
-    /// read together if they are not in memory.
+    /// As [`Directories::readdir`], with the attributes of each entry, or the error of reading them:
+    /// a damaged inode block hides no name. The attributes of many entries are read together if
+    /// they are not in memory.
+    ///
+    /// # Errors
+    /// Those of reading the directory. Entries before were delivered.
     pub fn readdirplus(
         self,
         dir: Ino,
         cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
+        each: &mut dyn FnMut(DirEntry<'_>, Result<&Attr>) -> bool,
     ) -> Result<()> {
         self.0.measured(Call::Readdir, || self.each_with_attr(dir, cookie, each))
     }
@@ -80,18 +84,17 @@ impl Directories<'_> {
         self,
         dir: Ino,
         cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
+        each: &mut dyn FnMut(DirEntry<'_>, Result<&Attr>) -> bool,
     ) -> Result<()> {
         for entry in self.dots(dir, cookie)? {
-            if !self.serve_one(entry, each)? {
+            if !self.serve_one(entry, each) {
                 return Ok(());
             }
         }
         self.scan(dir, Cookies::ALL.after(cookie), &mut |batch| {
             let (entries, all) = entries_of(dir, batch, |_| true);
-            let goes_on = self.with_attributes(dir, &entries, |entry, attr| {
-                attr.map(|attr| each(*entry, attr))
-            })?;
+            let goes_on =
+                self.with_attributes(dir, &entries, |entry, attr| each(*entry, attr))?;
             all.map(|()| goes_on)
         })
     }
@@ -128,11 +131,9 @@ impl Directories<'_> {
             let goes_on = if names_only {
                 entries.iter().all(|entry| each(*entry, Ok(Stat::of_entry(entry.ino, entry.kind))))
             } else {
-                self.with_attributes(dir, &entries, |entry, attr| {
-                    Ok(match attr {
-                        Ok(attr) if !filter.passes_inode(attr) => true,
-                        attr => each(*entry, attr.map(|attr| Stat::from(*attr))),
-                    })
+                self.with_attributes(dir, &entries, |entry, attr| match attr {
+                    Ok(attr) if !filter.passes_inode(attr) => true,
+                    attr => each(*entry, attr.map(|attr| Stat::from(*attr))),
                 })?
             };
             all.map(|()| goes_on)
@@ -149,7 +150,7 @@ impl Directories<'_> {
         self,
         dir: Ino,
         entries: &[DirEntry<'_>],
-        mut each: impl FnMut(&DirEntry<'_>, Result<&Attr>) -> Result<bool>,
+        mut each: impl FnMut(&DirEntry<'_>, Result<&Attr>) -> bool,
     ) -> Result<bool> {
         let found = self.0.attrs_in_memory(dir.root(), entries.iter().map(|entry| entry.ino))?;
         if found.attrs.len() < entries.len() {
@@ -168,7 +169,7 @@ impl Directories<'_> {
             let goes_on = match attr {
                 Err(Error::Code(Code::Stale)) => true,
                 Ok(attr) if attr.kind != entry.kind && self.is_gone(dir, entry)? => true,
-                attr => each(entry, attr)?,
+                attr => each(entry, attr),
             };
             if !goes_on {
                 return Ok(false);
@@ -191,11 +192,11 @@ impl Directories<'_> {
     fn serve_one(
         self,
         entry: DirEntry<'_>,
-        each: &mut dyn FnMut(DirEntry<'_>, &Attr) -> bool,
-    ) -> Result<bool> {
+        each: &mut dyn FnMut(DirEntry<'_>, Result<&Attr>) -> bool,
+    ) -> bool {
         match self.0.attr(entry.ino) {
-            Err(Error::Code(Code::Stale)) => Ok(true),
-            attr => attr.map(|attr| each(entry, &attr)),
+            Err(Error::Code(Code::Stale)) => true,
+            attr => each(entry, attr.as_ref().map_err(Error::clone)),
         }
     }
 

@@ -89,6 +89,17 @@ impl<'v> Relief<'v> {
         Ok(reaped)
     }
 
+    /// Bytes available to ordinary calls, as reports show them: none that a call was refused, as
+    /// long as nothing has been freed since.
+    pub(crate) fn available_shown(self) -> u64 {
+        let available = self.0.store.room().available_shown();
+        let refusal = *self.0.refusal.lock();
+        match refusal {
+            Some(r) if self.cannot_free(r.bytes) => available.min(r.bytes.saturating_sub(1)),
+            _ => available,
+        }
+    }
+
     /// Returns whether a call that needs `bytes` cannot succeed by cleaning. Either less is
     /// available, or nothing has been freed since a call failed that needed no more.
     pub(crate) fn cannot_free(self, bytes: u64) -> bool {

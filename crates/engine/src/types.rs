@@ -109,7 +109,7 @@ pub struct Attr {
     pub rdev: u32,
     /// Size in bytes (directories: number of entries).
     pub size: u64,
-    /// Space used, in units of 512 bytes.
+    /// Space used, in units of 512 bytes; contents in the inode count, rounded up.
     pub blocks: u64,
     /// Last access.
     pub atime: Time,
@@ -467,6 +467,10 @@ pub struct VolumeInfo {
     /// Numbers of the storage below, by name: those of a bucket are its requests since the volume
     /// was opened, and its objects.
     pub storage: Vec<Fact>,
+    /// The file system of the volume's file has less space than the volume itself.
+    pub limited_by_host: bool,
+    /// The volume's file has been removed: everything is lost when it is closed.
+    pub unlinked: bool,
     /// Reason why the volume is read-only, if it is.
     pub read_only: Option<String>,
     /// Counters since it was opened.

@@ -11,14 +11,14 @@ use crate::growth;
 use crate::identity::uuid;
 use crate::intents::Intents;
 use crate::maintenance::Maintenance;
-use crate::namei::Namespace;
+use crate::namei::{NAME_COST, Namespace};
 use crate::passes;
 use crate::paths::Paths;
 use crate::quotas::Quotas;
 use crate::reap::Reaper;
 use crate::records;
 use crate::references::References;
-use crate::relief::FromBelow;
+use crate::relief::{FromBelow, Relief};
 use crate::state::State;
 use crate::storage::{self, is_bucket};
 use crate::subvolumes::Subvolumes;
@@ -366,14 +366,14 @@ impl Volume {
             + space.counts().pinned_bytes()
             + self.state.store.checkpoints().dirty_bytes() / 2;
         let free = (geometry.bytes() - geometry.segment_size).saturating_sub(live);
-        let available = self.state.store.room().available_shown();
+        let available = Relief(&self.state).available_shown();
         StatFs {
             bytes_total: geometry.bytes(),
             bytes_free: free.max(available),
             bytes_available: available,
             // Includes unlinked inodes that are still in use.
             inodes_used: self.state.store.roots().inodes() + self.state.detached.len(),
-            inodes_free: available / inode,
+            inodes_free: if available < NAME_COST { 0 } else { available / inode },
             read_only: self.state.store.failure().is_some(),
         }
     }
@@ -422,6 +422,8 @@ impl Volume {
             cache_bytes: self.state.store.cache_bytes().0,
             claim: self.state.store.device().claim(),
             storage: self.state.store.device().facts(),
+            limited_by_host: self.state.store.room().is_limited_by_host(),
+            unlinked: self.state.store.device().is_unlinked(),
             read_only: self.state.store.failure().map(|r| r.to_string()),
             counters: counters.collect(),
             recovery: self.state.recovery.lock().clone(),

@@ -41,7 +41,7 @@ const BYTES: usize = 1;
 /// Amount that a shard takes at a time, if there is enough.
 const BATCH: [i64; 2] = [1024, 4 << 20];
 
-/// Inodes and bytes of a project in use. Bytes are those of data, as in `st_blocks`.
+/// Inodes and bytes of a project in use. Bytes are those of data outside of inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProjectUse {
     /// Number of inodes.
@@ -68,7 +68,7 @@ pub(crate) fn counted_bytes(bytes: u64) -> u64 {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
     pub project: u32,
-    /// Units of [`BLOCK`] bytes, as in `st_blocks`.
+    /// Units of [`BLOCK`] bytes.
     pub blocks: u64,
 }
 

@@ -75,7 +75,8 @@ impl Quota {
     pub fn dir(&self) -> Ino {
         self.0.dir
     }
-    /// Bytes of data in use: the sum of [`Metadata::blocks`](crate::Metadata::blocks), times 512.
+    /// Bytes of data in use: the sum of [`Metadata::blocks`](crate::Metadata::blocks), times 512,
+    /// but for contents in inodes, which take none.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }

@@ -211,7 +211,10 @@ impl Shared {
         let (held, mut found) = (&self.walk.dir.0, Found::new());
         let listed = held.volume.raw().attributes().access(&held.who, dir.ino, 5).and_then(|()| {
             held.volume.raw().directories().readdirplus(dir.ino, 2, &mut |entry, attr| {
-                found.push(Ok(self.entry(dir, entry.name, attr, below)));
+                found.push(match attr {
+                    Ok(attr) => Ok(self.entry(dir, entry.name, attr, below)),
+                    Err(e) => Err(Error::new("walk", Some(&path_of(dir, entry.name)), e)),
+                });
                 if found.len() == BATCH {
                     sender.send(std::mem::take(&mut found));
                 }
@@ -236,12 +239,7 @@ impl Shared {
         attr: &Attr,
         below: &mut Vec<Pending>,
     ) -> WalkEntry {
-        let mut path = Vec::with_capacity(dir.path.len() + 1 + name.len());
-        path.extend_from_slice(&dir.path);
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
+        let path = path_of(dir, name);
         let same = attr.ino.root() == dir.ino.root();
         let enters = attr.kind == FileKind::Directory
             && dir.depth < self.walk.depth
@@ -251,6 +249,17 @@ impl Shared {
         }
         WalkEntry { path, depth: dir.depth, metadata: Metadata(*attr) }
     }
+}
+
+/// Returns the path of an entry of a directory.
+fn path_of(dir: &Pending, name: &[u8]) -> Vec<u8> {
+    let mut path = Vec::with_capacity(dir.path.len() + 1 + name.len());
+    path.extend_from_slice(&dir.path);
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
 }
 
 /// Hands a thread's entries to the consumer.

@@ -133,8 +133,8 @@ pub fn quotas_are_sums(volume: &Volume, state: &State) -> Result<(), String> {
     for quota in volume.quotas().list() {
         let (mut inodes, mut bytes) = (0, 0);
         for ino in state.nodes.keys().filter(|ino| ino.root() == quota.dir.root()) {
-            let attr = volume.attributes().getattr(*ino).map_err(|e| format!("{ino}: {e}"))?;
-            (inodes, bytes) = (inodes + 1, bytes + attr.blocks * 512);
+            let counted = volume.quotas().bytes_of(*ino).map_err(|e| format!("{ino}: {e}"))?;
+            (inodes, bytes) = (inodes + 1, bytes + counted);
         }
         let found = (inodes, bytes);
         let is_right = match waits {

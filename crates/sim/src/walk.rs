@@ -127,6 +127,13 @@ fn read_directory(volume: &Volume, dir: Ino, parent: Ino) -> Result<Vec<(Vec<u8>
             taken += 1;
             cookie = entry.cookie;
             let name = entry.name.escape_ascii();
+            let attr = match attr {
+                Ok(attr) => attr,
+                Err(e) => {
+                    wrong = Some(format!("{name} of inode {dir}: {e}"));
+                    return false;
+                }
+            };
             let dots = match entry.name {
                 b"." => Some(dir),
                 b".." => Some(parent),

@@ -105,16 +105,29 @@ impl Room<'_> {
         (least..geometry.segments).find(fits).unwrap_or(geometry.segments)
     }
 
-    /// As [`Room::available`], for reports: minus the expected growth of metadata, and no more
-    /// than the host has.
+    /// As [`Room::available`], for reports: minus the expected growth of metadata and what a call
+    /// needs beside its own bytes, and no more than the host has.
     pub fn available_shown(self) -> u64 {
-        let shown = self.available().saturating_sub(self.growth());
-        let Some(room) = self.store.device.room() else { return shown };
+        self.own_available().min(self.host_available().unwrap_or(u64::MAX))
+    }
+
+    /// Returns whether the host has less space for the volume than the volume itself.
+    pub fn is_limited_by_host(self) -> bool {
+        self.host_available().is_some_and(|bytes| bytes < self.own_available())
+    }
+
+    fn own_available(self) -> u64 {
+        self.available().saturating_sub(self.growth() + BESIDE)
+    }
+
+    /// Bytes that the host has for ordinary calls; `None` if it need not allocate any.
+    fn host_available(self) -> Option<u64> {
+        let room = self.store.device.room()?;
         let backed =
             u64::from(self.store.space.host().backed_free()) * self.store.geometry.segment_size;
         let here =
             (backed + self.store.space.counts().open_rest().data).saturating_sub(self.pool());
-        shown.min(room + here)
+        Some(room + here)
     }
 
     /// Segments that ordinary calls never get, whether they are free or not.

@@ -8,8 +8,8 @@ use clap::{Args, Subcommand, ValueHint};
 const QUOTA_AFTER: &str = "\
 QUOTAS:
   A quota is of a directory and everything below it, except subvolumes and directories that have a
-  quota themselves. It counts inodes, and the space of data as du does. Its use is kept from then
-  on, so that showing it takes no walk. After a crash it is counted again in the background when
+  quota themselves. It counts inodes, and the space of data outside of inodes. Its use is kept from
+  then on, so that showing it takes no walk. After a crash it is counted again in the background when
   the volume is next mounted or changed; until then it is a lower bound.
 
 LIMITS:
@@ -128,7 +128,7 @@ OUTPUT:
 
     path        of the directory; path_bytes as in shoal ls --json
     ino         its inode number
-    bytes       in use, as counted by st_blocks
+    bytes       in use: st_blocks without contents in the inode
     bytes_max   limit; absent if there is none
     inodes      in use
     inodes_max  limit; absent if there is none

@@ -131,20 +131,21 @@ OUTPUT:
 
 COUNTED:
   The space that the blocks of files and directories take, as stat shows it. Contents that are kept
-  in the inode take none, nor do inodes, entries of directories and other metadata, which are in
-  trees that all files share: shoal info shows the space of the whole volume. A directory counts
-  with the blocks that stat shows for it. With --apparent-size, the bytes of files and of the
-  targets of symlinks; directories count nothing then, because their size is a number of entries.
+  in the inode count, rounded up to 512 bytes. Inodes, entries of directories and other metadata do
+  not: they are in trees that all files share (shoal info shows the space of the whole volume). A
+  directory counts with the blocks that stat shows for it. With --apparent-size, the bytes of files
+  and of the targets of symlinks; directories count nothing then, because their size is a number of
+  entries.
 
   A file with several hard links is counted where it is found first, in the order of the
   directories. A place that is within another one is not counted again.
 
 KEPT:
   With -s --kept the use that is kept with the quota of a directory is printed, at once, however
-  large it is; places without a quota are counted. It is that of this moment, and in three things
-  other than a count: files that are removed but open count until they are freed; what has a quota
-  of its own below does not; a file with names in several trees that was there before the quota
-  counts for one of them.
+  large it is; places without a quota are counted. It is that of this moment, and in four things
+  other than a count: files that are removed but open count until they are freed; contents that are
+  kept in the inode and what has a quota of its own below do not; a file with names in several trees
+  that was there before the quota counts for one of them.
 
 EXIT STATUS:
   0   Everything was done.

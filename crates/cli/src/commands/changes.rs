@@ -262,7 +262,7 @@ impl Feed<'_> {
     fn everything_in(&self, out: &mut Out, dir: &ChangeFound, path: &[u8]) -> Result<()> {
         let ChangeFound { ino, generation, .. } = *dir;
         let (name, kind) = (Box::default(), FileKind::Directory);
-        let top = Found { name, ino, generation, kind, attr: None };
+        let top = Found { name, ino, generation, kind, attr: None, failed: None };
         let options = Options { names_only: true, ..Options::default() };
         Walk::through(self.place.tree.source(), (top, path), options, |walk| {
             while let Some(step) = walk.step() {

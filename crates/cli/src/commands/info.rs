@@ -107,7 +107,7 @@ fn mount(args: &InfoArgs) -> Result<u8> {
     if args.json {
         let object = Object::new().put_name("mount", path.as_os_str().as_encoded_bytes());
         out.json(
-            facts_json(object, &facts)
+            facts_json(object, &facts, reason.is_some())
                 .put("size", size)
                 .put("free", space.f_bfree * space.f_frsize)
                 .put("available", available)
@@ -116,7 +116,7 @@ fn mount(args: &InfoArgs) -> Result<u8> {
         )?;
     } else {
         let bytes = |bytes: u64| format!("{} ({bytes} bytes)", human(bytes));
-        let mut rows = facts_rows(&facts);
+        let mut rows = facts_rows(&facts, reason.is_some());
         rows.extend([("size", bytes(size)), ("available", bytes(available))]);
         rows.extend(now.iter().map(|(name, value)| (*name, value.to_string())));
         if let Some(store) = StoreCounts::of_mount(&stats) {
@@ -133,8 +133,14 @@ fn mount(args: &InfoArgs) -> Result<u8> {
 /// Facts of a mount, by name.
 type Facts = BTreeMap<String, String>;
 
+/// Returns whether a mount takes changes; `None` if it is not known. `failed`: its volume takes
+/// none.
+fn is_writable(facts: &Facts, failed: bool) -> Option<bool> {
+    facts.get("read_only").map(|is| is == "no" && !failed)
+}
+
 /// Returns the facts of a mount as rows, in the order of those of a volume.
-fn facts_rows(facts: &Facts) -> Vec<(&'static str, String)> {
+fn facts_rows(facts: &Facts, failed: bool) -> Vec<(&'static str, String)> {
     let fact = |name: &str| facts.get(name).filter(|value| !value.is_empty()).cloned();
     let number = |name: &str| facts.get(name)?.parse::<u64>().ok();
     let ago = |name: &str| number(name).map(|seconds| format!("{} ago", clock::span(seconds)));
@@ -153,7 +159,7 @@ fn facts_rows(facts: &Facts) -> Vec<(&'static str, String)> {
         ("format version", fact("version")),
         ("features", or_none("features").map(|list| list.replace(',', ", "))),
         ("options", or_none("options")),
-        ("writable", fact("read_only").map(|is| (if is == "no" { "yes" } else { "no" }).into())),
+        ("writable", is_writable(facts, failed).map(|is| (if is { "yes" } else { "no" }).into())),
         (
             "server",
             fact("server").map(|pid| {
@@ -172,7 +178,7 @@ fn facts_rows(facts: &Facts) -> Vec<(&'static str, String)> {
 }
 
 /// Adds the facts of a mount to an object.
-fn facts_json(mut object: Object, facts: &Facts) -> Object {
+fn facts_json(mut object: Object, facts: &Facts, failed: bool) -> Object {
     let texts = [("source", "volume"), ("id", "id"), ("label", "label"), ("options", "options")];
     for (name, field) in texts {
         object = object.put_some(field, facts.get(name));
@@ -183,7 +189,7 @@ fn facts_json(mut object: Object, facts: &Facts) -> Object {
         features.map(|list| list.split(',').filter(|name| !name.is_empty()).collect::<Vec<_>>()),
     );
     object = object.put_some("shoal", facts.get("shoal"));
-    object = object.put_some("writable", facts.get("read_only").map(|is| is == "no"));
+    object = object.put_some("writable", is_writable(facts, failed));
     for (name, field) in [
         ("version", "version"),
         ("created", "created"),
@@ -356,6 +362,17 @@ pub(crate) fn json_recovery(report: &RecoveryReport) -> Object {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mount_whose_volume_has_failed_is_not_writable() {
+        let facts = Facts::from([("read_only".to_owned(), "no".to_owned())]);
+        let row = |failed| facts_rows(&facts, failed).into_iter().find(|row| row.0 == "writable");
+        assert_eq!(row(false), Some(("writable", "yes".to_owned())));
+        assert_eq!(row(true), Some(("writable", "no".to_owned())));
+        let json = |failed| facts_json(Object::new(), &facts, failed).into_bytes();
+        assert_eq!(json(true), b"{\"writable\":false}");
+        assert_eq!(is_writable(&Facts::new(), false), None);
+    }
 
     #[test]
     fn an_unclean_volume_is_described() {

@@ -17,7 +17,7 @@ use crate::location::{join, split_last};
 use crate::ls::{Colors, Columns, Style, indicator, order, quoted};
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Cursor, Found, Listed, Sessions};
+use crate::session::{Access, Cursor, Found, Sessions};
 use crate::source::{Batch, DirId};
 use crate::tree::{Operand, Tree};
 
@@ -151,9 +151,14 @@ impl Lister<'_> {
             }
             let shows_all = self.args.all || self.args.almost_all;
             let shown = entries.into_iter().filter(|it| shows_all || it.name[0] != b'.');
-            held.extend(
-                shown.filter_map(|Found { name, attr, .. }| Some(Listed { name, attr: attr? })),
-            );
+            let before = held.len();
+            held.extend(shown);
+            for entry in &mut held[before..] {
+                if let Some(error) = entry.failed.take() {
+                    let label = tree.label(&join(path, &entry.name));
+                    self.progress.failure(label, Reason::from(error));
+                }
+            }
             if self.args.unsorted && !self.args.has_total() {
                 self.entries(tree, path, &held, &mut below)?;
                 held.clear();
@@ -174,14 +179,14 @@ impl Lister<'_> {
     }
 
     /// Returns the entries `.` and `..`, if asked for.
-    fn dots(&mut self, tree: &Tree, path: &[u8], dir: Ino) -> Vec<Listed> {
+    fn dots(&mut self, tree: &Tree, path: &[u8], dir: Ino) -> Vec<Found> {
         if !self.args.all {
             return Vec::new();
         }
         match tree.dots(path, dir) {
             Ok([own, parent]) => vec![
-                Listed { name: Box::from(&b"."[..]), attr: own },
-                Listed { name: Box::from(&b".."[..]), attr: parent },
+                Found::with_attributes(Box::from(&b"."[..]), own),
+                Found::with_attributes(Box::from(&b".."[..]), parent),
             ],
             Err(error) => {
                 self.progress.failure(tree.label(path), Reason::from(error));
@@ -194,16 +199,20 @@ impl Lister<'_> {
         &mut self,
         tree: &Tree,
         path: &[u8],
-        entries: &[Listed],
+        entries: &[Found],
         below: &mut Vec<Dir>,
     ) -> Result<()> {
         let columns = Columns::of(self.args, self.style, self.now, entries);
-        for Listed { name, attr } in entries {
+        for entry in entries {
+            let name = &entry.name;
             let is_dot = **name == *b"." || **name == *b"..";
-            if self.args.recursive && attr.kind == FileKind::Directory && !is_dot {
-                below.push(Dir::of(join(path, name), attr));
+            match &entry.attr {
+                Some(attr) if self.args.recursive && attr.kind == FileKind::Directory && !is_dot => {
+                    below.push(Dir::of(join(path, name), attr));
+                }
+                _ => {}
             }
-            self.entry(tree, &|| join(path, name), name, attr, &columns)?;
+            self.entry(tree, &|| join(path, name), entry, &columns)?;
         }
         Ok(())
     }
@@ -218,9 +227,9 @@ impl Lister<'_> {
                 Tree::Mount(_) => path.into(),
             }
         };
-        let listed = [Listed { name, attr }];
+        let listed = [Found::with_attributes(name, attr)];
         let columns = Columns::of(self.args, self.style, self.now, &listed);
-        self.entry(tree, &|| path.to_vec(), &listed[0].name, &attr, &columns)
+        self.entry(tree, &|| path.to_vec(), &listed[0], &columns)
     }
 
     /// Shows an entry; `path` makes its whole path, which is seldom needed.
@@ -228,11 +237,12 @@ impl Lister<'_> {
         &mut self,
         tree: &Tree,
         path: &dyn Fn() -> Vec<u8>,
-        name: &[u8],
-        attr: &Attr,
+        entry: &Found,
         columns: &Columns<'_>,
     ) -> Result<()> {
         let args = self.args;
+        let name = &entry.name[..];
+        let Some(attr) = &entry.attr else { return self.unreadable(path, entry, columns) };
         let shows_target = attr.kind == FileKind::Symlink && (args.json || args.is_long());
         let target = match shows_target {
             true => tree.target(&path(), attr).unwrap_or_else(|error| {
@@ -246,7 +256,7 @@ impl Lister<'_> {
         }
         let leads_to = self.leads_to(tree, path, attr);
         self.row.clear();
-        columns.row(attr, &mut self.row);
+        columns.row(entry, &mut self.row);
         self.out.bytes(self.row.as_bytes())?;
         let around = match &mut self.colors {
             Some(colors) => colors.name(name, attr.mode, attr.nlink, leads_to),
@@ -265,6 +275,25 @@ impl Lister<'_> {
                 leads_to.map_or(Ok(()), |mode| self.indicator(mode))?;
             }
         }
+        self.out.line("")
+    }
+
+    /// Shows an entry whose attributes cannot be read: its directory has its name and type.
+    fn unreadable(
+        &mut self,
+        path: &dyn Fn() -> Vec<u8>,
+        entry: &Found,
+        columns: &Columns<'_>,
+    ) -> Result<()> {
+        let Found { name, ino, kind, .. } = entry;
+        if self.args.json {
+            return self.out.json(json::name(&path(), name, *kind, *ino));
+        }
+        self.row.clear();
+        columns.row(entry, &mut self.row);
+        self.out.bytes(self.row.as_bytes())?;
+        self.name(name, Default::default())?;
+        self.indicator(kind.mode_bits())?;
         self.out.line("")
     }
 

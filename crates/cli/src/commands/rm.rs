@@ -78,8 +78,13 @@ fn confirmed(label: &str) -> Result<bool> {
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-/// Adds to the refusal of a tree that nothing of it was removed, and the remedy.
+/// Adds the remedy for damage; to the refusal of a tree that nothing of it was removed, and the
+/// remedy.
 fn with_remedy(reason: Reason, args: &RmArgs) -> Reason {
+    if reason.is(Code::Io) {
+        let remedy = "shoal fsck --repair on the volume, when it is not mounted";
+        return Reason::Text(format!("{reason} ({remedy})"));
+    }
     let is_refusal = reason.is(Code::Access) || reason.is(Code::NotPermitted);
     match is_refusal && args.recursive {
         true if args.top_only => {

@@ -6,9 +6,9 @@ use shoal::raw::{Attr, Time};
 
 use super::times::Style;
 use crate::args::LsArgs;
-use crate::session::Listed;
+use crate::session::Found;
 use crate::size::ceiling;
-use crate::text::{device_numbers, push_mode};
+use crate::text::{device_numbers, mode_letter, push_mode};
 
 /// The columns of a listing, each as wide as its widest cell.
 pub(crate) struct Columns<'a> {
@@ -36,10 +36,14 @@ impl<'a> Columns<'a> {
         args: &'a LsArgs,
         style: &'a Style,
         now: Time,
-        entries: &[Listed],
+        entries: &[Found],
     ) -> Columns<'a> {
         let mut columns = Columns { args, style, now, widths: Widths::default() };
-        entries.iter().for_each(|entry| columns.widen(&entry.attr));
+        entries.iter().for_each(|entry| match &entry.attr {
+            Some(attr) => columns.widen(attr),
+            // Its other cells are one character.
+            None => columns.widths.ino = columns.widths.ino.max(digits(entry.ino.0)),
+        });
         let Widths { major, minor, size, .. } = &mut columns.widths;
         if *major > 0 {
             *size = (*size).max(*major + 2 + *minor);
@@ -48,7 +52,6 @@ impl<'a> Columns<'a> {
     }
 
     fn widen(&mut self, attr: &Attr) {
-        let digits = |number: u64| number.checked_ilog10().map_or(1, |log| log as usize + 1);
         let widest = |width: &mut usize, cell: usize| *width = (*width).max(cell);
         let size = match self.args.human_readable {
             true => ceiling(attr.size).len(),
@@ -79,17 +82,19 @@ impl<'a> Columns<'a> {
     }
 
     /// Returns the line above the entries of a directory.
-    pub(crate) fn total(&self, entries: &[Listed]) -> String {
-        let blocks = entries.iter().map(|entry| entry.attr.blocks).sum();
+    pub(crate) fn total(&self, entries: &[Found]) -> String {
+        let blocks = entries.iter().filter_map(|entry| Some(entry.attr?.blocks)).sum();
         format!("total {}", self.space(blocks))
     }
 
-    /// Appends the columns of an entry to a line, each with a space behind it.
-    pub(crate) fn row(&self, attr: &Attr, row: &mut String) {
+    /// Appends the columns of an entry to a line, each with a space behind it. Attributes that
+    /// cannot be read are question marks, as of ls(1).
+    pub(crate) fn row(&self, entry: &Found, row: &mut String) {
         let (args, widths) = (self.args, &self.widths);
         if args.inode {
-            cell(row, widths.ino, attr.ino.0);
+            cell(row, widths.ino, entry.ino.0);
         }
+        let Some(attr) = &entry.attr else { return self.unknown(entry, row) };
         if args.size {
             cell(row, widths.blocks, self.space(attr.blocks));
         }
@@ -116,6 +121,35 @@ impl<'a> Columns<'a> {
         self.style.show(row, attr.mtime, self.now);
         row.push(' ');
     }
+
+    /// Appends the columns behind the inode number of an entry whose attributes cannot be read.
+    fn unknown(&self, entry: &Found, row: &mut String) {
+        let (args, widths) = (self.args, &self.widths);
+        if args.size {
+            cell(row, widths.blocks, '?');
+        }
+        if !args.is_long() {
+            return;
+        }
+        row.push(mode_letter(entry.kind));
+        row.push_str("????????? ");
+        cell(row, widths.nlink, '?');
+        if !args.no_owner {
+            cell(row, widths.uid, '?');
+        }
+        if !args.no_group {
+            cell(row, widths.gid, '?');
+        }
+        cell(row, widths.size, '?');
+        let mut time = String::new();
+        self.style.show(&mut time, self.now, self.now);
+        cell(row, time.chars().count(), '?');
+    }
+}
+
+/// Returns the length of a number as text.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
 /// Appends a cell, aligned to the right, and a space.

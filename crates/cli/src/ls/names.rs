@@ -5,15 +5,16 @@ use std::cmp::Ordering;
 use shoal::raw::FileKind;
 
 use crate::args::LsArgs;
-use crate::session::Listed;
+use crate::session::Found;
 
 /// Compares entries in the order of a listing, before `-r`. Entries that are alike are in the order
 /// of their names' bytes.
-pub(crate) fn order(args: &LsArgs, a: &Listed, b: &Listed) -> Ordering {
-    let time = |it: &Listed| (it.attr.mtime.sec, it.attr.mtime.nsec);
+pub(crate) fn order(args: &LsArgs, a: &Found, b: &Found) -> Ordering {
+    let time = |it: &Found| it.attr.map(|attr| (attr.mtime.sec, attr.mtime.nsec));
+    let size = |it: &Found| it.attr.map(|attr| attr.size);
     let first = match args {
         LsArgs { by_time: true, .. } => time(b).cmp(&time(a)),
-        LsArgs { by_size: true, .. } => b.attr.size.cmp(&a.attr.size),
+        LsArgs { by_size: true, .. } => size(b).cmp(&size(a)),
         LsArgs { by_extension: true, .. } => extension(&a.name).cmp(extension(&b.name)),
         _ => Ordering::Equal,
     };

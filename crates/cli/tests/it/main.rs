@@ -9,6 +9,7 @@ mod changes;
 mod chmod;
 mod claim;
 mod cp;
+mod damaged;
 mod du;
 mod files;
 mod find;

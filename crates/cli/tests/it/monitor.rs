@@ -106,6 +106,54 @@ fn operations_are_counted_as_strace_sees_the_calls() {
     end(&scratch);
 }
 
+/// Returns the names of the problems of a mount, and their texts.
+fn problems(scratch: &Scratch) -> (String, String) {
+    let health = json(&scratch.shell("cat m/.shoal/health").ok());
+    let all = health["problems"].as_array().expect("a list");
+    let names: Vec<&str> = all.iter().filter_map(|it| it["name"].as_str()).collect();
+    (format!("{} {}", health["status"].as_str().expect("a word"), names.join(" ")), health.to_string())
+}
+
+/// Nothing is written wrongly yet, so only the health tells before all of it is gone.
+#[test]
+fn a_volume_whose_file_was_removed_is_not_well() {
+    let Some(scratch) = worked("keeper=off") else { return };
+    assert_eq!(problems(&scratch).0, "ok ");
+    fs::remove_file(scratch.path("v")).expect("remove");
+    let (names, text) = problems(&scratch);
+    assert_eq!(names, "warning unlinked", "{text}");
+    assert!(text.contains("has been removed") && text.contains("copy it"), "{text}");
+    scratch.shell("umount m").ok();
+}
+
+/// A volume that could be larger is no use where the disk below its file is full.
+#[test]
+fn a_full_disk_below_the_volume_is_named() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let tmpfs = scratch.shell("mount -t tmpfs -o size=48m tmpfs n");
+    if tmpfs.status() != Some(0) {
+        return shoal_skip::skipped("a tmpfs cannot be mounted");
+    }
+    scratch.shoal(["mkfs", "n/v", "--size", "256M"]).ok();
+    scratch.shoal(["mount", "n/v", "m", "-o", "keeper=off"]).ok();
+    scratch.shell("cat /dev/zero > n/ballast");
+    let (names, text) = problems(&scratch);
+    assert_eq!(names, "warning host_space", "{text}");
+    assert!(text.contains("n/v is nearly full: make space there"), "{text}");
+    assert!(!text.contains("grow the volume"), "{text}");
+    fs::remove_file(scratch.path("n/ballast")).expect("remove");
+    scratch.shoal(["umount", "m"]).ok();
+    assert!(scratch.shoal(["fsck", "n/v"]).ok().contains("n/v: clean"));
+}
+
+#[test]
+fn a_mount_that_was_made_read_only_is_well() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    scratch.shoal(["mount", "v", "m", "-o", "ro"]).ok();
+    assert_eq!(problems(&scratch).0, "ok ");
+    scratch.shoal(["umount", "m"]).ok();
+}
+
 #[test]
 fn the_directory_of_documents_is_for_who_has_mounted() {
     let Some(scratch) = worked("allow_other,slow=1us") else { return };

@@ -226,14 +226,14 @@ impl Bulk<'_> {
             }
             true
         };
-        let mut is_whole = true;
-        let mut entries = |entry: DirEntry<'_>, attr: &Attr| {
-            is_whole = each(entry, attr);
-            is_whole
+        let mut is_whole = Ok(true);
+        let mut entries = |entry: DirEntry<'_>, attr: Result<&Attr>| {
+            is_whole = attr.map(|attr| each(entry, attr));
+            matches!(is_whole, Ok(true))
         };
         let listed = self.directories().readdirplus(dir, 2, &mut entries);
         walk.sums.add(branch, &here);
-        listed.map(|()| is_whole)
+        listed.and(is_whole)
     }
 
     /// Checks that a caller may list a directory and see the attributes of its entries.

@@ -135,7 +135,10 @@ impl Namespace<'_> {
         let root = self.0.root(names.from_dir)?;
         // Locked inside the transaction, so that its holder never waits for a checkpoint and never
         // has to free space.
-        let mut txn = self.0.begin_space(NAME_COST, records::RENAME)?;
+        let (mut txn, is_short) = match self.0.begin_space(NAME_COST, records::RENAME) {
+            Err(e) if e.is(Code::NoSpace) => (self.0.begin_from_reserve(records::RENAME)?, true),
+            begun => (begun?, false),
+        };
         let _shape = across.then(|| root.rename.lock());
         // Ancestors are determined before anything is locked: waiting for one while holding the
         // lock of a directory below it could deadlock. The mutex keeps them ancestors.
@@ -160,6 +163,9 @@ impl Namespace<'_> {
         let (mut source, mut target) = lock_children(&source_ref, target_ref.as_ref(), &found);
 
         self.check_rename(who, &dirs, names, &found, &source, target.as_ref())?;
+        if is_short && found.grows(names) {
+            return Err(Error::Code(Code::NoSpace));
+        }
         let plan = self.plan_rename(&dirs, names, &source, target.as_ref())?;
         let both = (&mut source, target.as_mut());
         let (left, pending) =
@@ -301,6 +307,11 @@ impl Resolved {
     /// Returns whether both are names of one file: then POSIX requires that nothing is done.
     pub(crate) fn is_one_file(&self) -> bool {
         self.target.is_some_and(|target| target.child == self.source.child)
+    }
+
+    /// Returns whether the names need more space afterwards. Those of a target are there already.
+    fn grows(&self, names: &Names<'_>) -> bool {
+        self.target.is_none() && names.to.len() > names.from.len()
     }
 }
 

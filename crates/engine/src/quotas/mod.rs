@@ -32,6 +32,7 @@ use crate::types::{Caller, FileKind, Quota, QuotaLimits};
 use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::quota::{NAME, ROWS_MAX, Row, State, Table};
+use shoal_itable::ProjectUse;
 use std::sync::atomic::Ordering;
 
 room! {
@@ -130,6 +131,19 @@ impl Quotas<'_> {
             0 => None,
             project => self.quota(project),
         })
+    }
+
+    /// Returns the bytes that an inode counts in its quota: `st_blocks` without contents in the inode.
+    ///
+    /// # Errors
+    /// Those of reading the inode.
+    pub fn bytes_of(self, ino: Ino) -> Result<u64> {
+        let counted = |inode: &shoal_format::inode::Inode| {
+            let mut used = ProjectUse::default();
+            used.add(&inode.core);
+            used.bytes
+        };
+        self.0.root(ino)?.table.look(ino, counted)
     }
 
     /// Returns the quota that a directory itself has.

@@ -49,6 +49,13 @@ impl RepairReport {
         self.gone || self.actions.iter().any(|action| action.loses)
     }
 
+    /// Adds a problem, unless the check has found it.
+    fn add(&mut self, problem: Problem) {
+        if !self.found.contains(&problem) {
+            self.found.push(problem);
+        }
+    }
+
     /// Reports every loss, with the affected inodes.
     pub(crate) fn lost(&mut self, volume: Mending<'_>, losses: &[LostObject]) {
         self.gone |= losses.iter().any(is_gone);
@@ -68,7 +75,7 @@ impl RepairReport {
                 LostKind::InodeBlock => "lost-inode-block",
             };
             let message = format!("{}{}", loss.error, whose(volume, loss));
-            self.found.push(Problem { rule, message });
+            self.add(Problem { rule, message });
             let root = volume.0.store.root(Ino::new(loss.root, 0));
             if let (LostKind::Node(tree), Ok(root)) = (loss.kind, root) {
                 volume.inspection().affected(
@@ -77,10 +84,7 @@ impl RepairReport {
                     loss.low,
                     loss.high,
                     &mut |_, rule, message| {
-                        let problem = Problem { rule, message };
-                        if !self.found.contains(&problem) {
-                            self.found.push(problem);
-                        }
+                        self.add(Problem { rule, message });
                     },
                 );
             }

@@ -311,6 +311,20 @@ impl State {
         self.store.begin(Need::Release, kind)
     }
 
+    /// Begins a transaction that changes names without making them longer, after there was no space
+    /// for it. It may use the reserve as long as that is not tight: the rest is for removals.
+    ///
+    /// # Errors
+    /// `ENOSPC` if the reserve is tight, and cannot be refilled.
+    #[cold]
+    pub(crate) fn begin_from_reserve(&self, kind: RecordKind) -> Result<Txn<'_>> {
+        let begun = self.begin(kind)?;
+        match self.store.room().is_tight() {
+            true => Err(Error::Code(Code::NoSpace)),
+            false => Ok(begun),
+        }
+    }
+
     /// Frees space for a call that was admitted, but then found its space used by others. Returns
     /// `false` if nothing could be freed.
     #[cold]

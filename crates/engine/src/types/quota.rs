@@ -6,7 +6,7 @@ use shoal_base::Ino;
 /// Limits of a directory tree; `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QuotaLimits {
-    /// Bytes of data, as counted by `st_blocks`.
+    /// Bytes of data, as counted by `st_blocks`; contents in the inode take none.
     pub bytes: Option<u64>,
     /// Number of inodes, with the directory itself.
     pub inodes: Option<u64>,

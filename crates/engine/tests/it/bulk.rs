@@ -292,8 +292,8 @@ fn a_scan_has_every_inode_once_in_order_and_continues_anywhere() {
     add(volume.attributes().getattr(Ino::ROOT).unwrap());
     for dir in &dirs {
         add(volume.attributes().getattr(*dir).unwrap());
-        let mut each = |_: DirEntry<'_>, attr: &Attr| {
-            add(*attr);
+        let mut each = |_: DirEntry<'_>, attr: Result<&Attr>| {
+            add(*attr.unwrap());
             true
         };
         volume.directories().readdirplus(*dir, 2, &mut each).unwrap();

@@ -129,6 +129,78 @@ fn a_refused_call_is_cheap() {
     assert!(create(&volume, "new").is_ok());
 }
 
+/// Fills a volume until neither data nor a name can be added.
+fn stuffed(volume: &Volume) -> usize {
+    let (files, _) = fill(volume, "f", 100_000);
+    let (small, _) = fill(volume, "g", 3000);
+    let (names, _) = fill(volume, "h", 0);
+    assert!(create(volume, "one more").is_err_and(|e| e.is(Code::NoSpace)));
+    println!("{} files, {} small ones, {} names", files.len(), small.len(), names.len());
+    files.len()
+}
+
+/// What a full volume offers can be had: after a call was refused, nothing is offered.
+#[test]
+fn a_full_volume_offers_nothing() {
+    for size in [16 << 20, 32 << 20, 128 << 20] {
+        let volume = fresh(size);
+        let offered = volume.statfs();
+        assert!(offered.bytes_available > 1 << 20 && offered.inodes_free > 1000, "{offered:?}");
+        stuffed(&volume);
+        let shown = volume.statfs();
+        assert!(shown.bytes_available < 4096 && shown.inodes_free == 0, "{size}: {shown:?}");
+        // What is removed is offered again.
+        for n in 0..10 {
+            let name = format!("f{n}");
+            volume.namespace().unlink(&Caller::root(), Ino::ROOT, name.as_bytes()).unwrap();
+        }
+        let shown = volume.statfs();
+        assert!(shown.bytes_available > 500_000 && shown.inodes_free > 500, "{size}: {shown:?}");
+        assert!(create(&volume, "one more").is_ok());
+    }
+}
+
+/// A rename that makes no name longer needs no space, as in other filesystems: it frees some if it
+/// replaces a file. However many there are, removals still find the reserve.
+#[test]
+fn names_can_be_changed_in_a_full_volume() {
+    let volume = fresh(32 << 20);
+    let files = stuffed(&volume);
+    let rename = |from: &str, to: &str| {
+        let (who, flags) = (Caller::root(), RenameFlags::default());
+        let (from, to) = (from.as_bytes(), to.as_bytes());
+        volume.namespace().rename(&who, Ino::ROOT, from, Ino::ROOT, to, flags)
+    };
+    rename("h0", "i0").unwrap();
+    rename("i0", "h0").unwrap();
+    assert!(rename("h0", "a longer name").is_err_and(|e| e.is(Code::NoSpace)));
+    let mut refused = 0;
+    for round in 0..20_000_u32 {
+        let (from, to) = match round % 2 {
+            0 => ("h0".to_owned(), format!("{:02}", round / 2 % 100)),
+            _ => (format!("{:02}", round / 2 % 100), "h0".to_owned()),
+        };
+        match rename(&from, &to) {
+            Ok(()) => {}
+            Err(e) if e.is(Code::NoSpace) => refused += 1,
+            Err(e) => panic!("{round}: {e}"),
+        }
+        // The next round begins with the first name.
+        if refused > 0 {
+            break;
+        }
+    }
+    assert_eq!(refused, 0, "the same few names were moved");
+    // A small file replaces large ones.
+    for n in 0..files - 1 {
+        rename("h0", &format!("f{n}")).unwrap();
+        rename(&format!("f{n}"), "h0").unwrap();
+    }
+    assert!(volume.statfs().bytes_available > 1 << 20, "{:?}", volume.statfs());
+    let report = volume.check(&mut |_, _| {}).unwrap();
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+}
+
 /// A small request must not be refused because a large one was.
 #[test]
 fn requests_of_different_sizes_are_refused_each_for_itself() {

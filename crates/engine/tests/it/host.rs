@@ -91,6 +91,21 @@ fn remove(volume: &Volume, n: usize) -> Result<()> {
     volume.namespace().unlink(&Caller::root(), Ino::ROOT, &name(n)).map(drop)
 }
 
+/// A report can tell a full volume from a full host.
+#[test]
+fn a_volume_knows_what_limits_it() {
+    for (size, limited) in [(1 << 30, true), (32 << 20, false)] {
+        let Some(place) = Place::limited("limits", c"size=128m") else { return };
+        mkfs_of(&place.volume(), size);
+        let volume = open(&place.volume());
+        assert_eq!(volume.info().limited_by_host, limited, "{:?}", volume.statfs());
+        assert!(!volume.info().unlinked);
+        std::fs::remove_file(place.volume()).unwrap();
+        assert!(volume.info().unlinked);
+        volume.close().unwrap();
+    }
+}
+
 /// After most files are removed, the volume's file soon shrinks to the size of the live data, even
 /// if that is scattered over the whole file. With `nodiscard` the size does not change.
 #[test]

@@ -120,6 +120,41 @@ fn check(volume: &Volume, device: &Arc<MemDevice>) {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
+/// Programs take a file of no blocks for one hole; a quota counts the space of data alone.
+#[test]
+fn contents_in_the_inode_have_blocks_and_take_no_quota() {
+    let (device, volume) = fresh();
+    let dir = mkdir(&volume, ROOT, "d");
+    set(&volume, dir, bytes_max(1 << 20));
+    let blocks = |volume: &Volume, ino| volume.attributes().getattr(ino).unwrap().blocks;
+    let mut files = Vec::new();
+    for len in [0, 1, 60, 200, 300, 5000] {
+        let ino = create(&volume, dir, &len.to_string());
+        write(&volume, ino, 0, len);
+        let is_inline = len < 400;
+        let counted = volume.quotas().bytes_of(ino).unwrap();
+        let shown = blocks(&volume, ino);
+        match is_inline {
+            true => assert_eq!((shown, counted), ((len as u64).div_ceil(512), 0), "{len}"),
+            false => assert_eq!((shown * 512, counted), (counted, shown * 512), "{len}"),
+        }
+        assert_eq!(shown > 0, len > 0, "{len}");
+        files.push((ino, shown));
+    }
+    let data: u64 = files.iter().map(|(_, shown)| shown).sum();
+    let totals = volume.bulk().totals(&Caller::root(), TotalsScan::of(dir)).unwrap();
+    assert_eq!(totals.blocks, data);
+    // A hole behind the contents is none of them.
+    let set = SetAttr { size: Some(1 << 30), ..SetAttr::default() };
+    volume.attributes().setattr(&Caller::root(), files[2].0, &set).unwrap();
+    assert_eq!(blocks(&volume, files[2].0), 1);
+    let link = volume.namespace().symlink(&Caller::root(), dir, b"link", b"target").unwrap();
+    assert_eq!((link.blocks, blocks(&volume, dir)), (0, 0), "as in other file systems");
+    volume.close().unwrap();
+    let volume = open(&device);
+    assert!(files.iter().all(|(ino, shown)| blocks(&volume, *ino) == *shown));
+}
+
 #[test]
 fn every_call_changes_the_use_of_its_tree() {
     let (device, volume) = fresh();

@@ -37,6 +37,18 @@ fn repaired(device: &Arc<MemDevice>) -> Shown {
     shown(&open(device))
 }
 
+/// Both the check and the salvage find the damaged copy.
+#[test]
+fn a_damaged_copy_is_one_problem() {
+    let device = made("a", 20);
+    flip(&device, COPIES[0] + 100);
+    let options = OpenOptions::default();
+    let device: Arc<dyn Device> = device;
+    let report = Volume::inspect_on(&device, &options, &mut |_, _, _| {}).unwrap();
+    let rules: Vec<&str> = report.found.iter().map(|problem| problem.rule).collect();
+    assert_eq!(rules, ["superblock-copy"], "{report:#?}");
+}
+
 #[test]
 fn what_was_acknowledged_since_the_last_checkpoint_is_there() {
     let device = made("a", 20);

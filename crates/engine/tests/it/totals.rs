@@ -46,7 +46,8 @@ fn below(volume: &Volume, dir: Ino, subvolumes: bool) -> BTreeMap<u64, Attr> {
     let mut found = BTreeMap::from([(dir.0, volume.attributes().getattr(dir).unwrap())]);
     let mut dirs = vec![dir];
     while let Some(dir) = dirs.pop() {
-        let mut each = |_: DirEntry<'_>, attr: &Attr| {
+        let mut each = |_: DirEntry<'_>, attr: Result<&Attr>| {
+            let attr = attr.unwrap();
             if subvolumes || attr.ino.root() == dir.root() {
                 found.insert(attr.ino.0, *attr);
                 if attr.kind == FileKind::Directory {

@@ -53,7 +53,8 @@ fn inodes(volume: &Volume, top: Ino) -> BTreeMap<String, Attr> {
     let mut found = BTreeMap::from([(String::new(), volume.attributes().getattr(top).unwrap())]);
     let mut below = vec![(top, String::new())];
     while let Some((dir, path)) = below.pop() {
-        let each = &mut |entry: DirEntry<'_>, attr: &Attr| {
+        let each = &mut |entry: DirEntry<'_>, attr: Result<&Attr>| {
+            let attr = attr.unwrap();
             let path = format!("{path}/{}", String::from_utf8_lossy(entry.name));
             if attr.kind == FileKind::Directory {
                 below.push((attr.ino, path.clone()));

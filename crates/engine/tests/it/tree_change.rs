@@ -57,7 +57,8 @@ fn everything(volume: &Volume, top: Ino) -> BTreeMap<String, (u32, u32, u32)> {
     let about = |attr: &Attr| (attr.mode, attr.uid, attr.gid);
     found.insert(String::new(), about(&volume.attributes().getattr(top).unwrap()));
     while let Some((dir, path)) = below.pop() {
-        let each = &mut |entry: DirEntry<'_>, attr: &Attr| {
+        let each = &mut |entry: DirEntry<'_>, attr: Result<&Attr>| {
+            let attr = attr.unwrap();
             let path = format!("{path}/{}", String::from_utf8_lossy(entry.name));
             if attr.kind == FileKind::Directory {
                 below.push((attr.ino, path.clone()));

@@ -53,7 +53,7 @@ pub struct EntryFound<'a> {
     pub generation: Generation,
     /// Type.
     pub kind: FileKind,
-    /// Attributes, if they were asked for.
+    /// Attributes, if they were asked for and can be read: the inode may be damaged (`EIO`).
     pub attr: Option<Attr>,
     /// Target of a symlink, if it was asked for; otherwise empty.
     pub target: &'a [u8],

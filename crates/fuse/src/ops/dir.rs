@@ -32,7 +32,11 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
     cx.session.listings.is_listed(node);
     let (mut listing, mut all) = (Listing::new(room(request, arg.size)), true);
     cx.volume.directories().readdirplus(node, arg.offset, &mut |entry, attr| {
-        all = listing.add_plus(&entry, attr);
+        // A file whose inode cannot be read keeps its name: its lookup reports the error.
+        all = match attr {
+            Ok(attr) => listing.add_plus(&entry, attr),
+            Err(_) => listing.add_bare(&entry),
+        };
         all
     })?;
     if all {

@@ -354,7 +354,7 @@ impl Lister<'_> {
         };
         let directories = volume.directories();
         match question.flags & NAMES_ONLY {
-            0 => directories.readdirplus(ino, from, &mut |entry, attr| add(entry, Some(attr))),
+            0 => directories.readdirplus(ino, from, &mut |entry, attr| add(entry, attr.ok())),
             _ => directories.readdir(ino, from, &mut |entry| add(entry, None)),
         }
         .map_err(gone)?;
@@ -362,8 +362,8 @@ impl Lister<'_> {
     }
 }
 
-/// Adds an entry to a piece; returns whether it fits. Without attributes directories come with
-/// their generations, by which they can be listed.
+/// Adds an entry to a piece; returns whether it fits. Without attributes, or if they cannot be read,
+/// it is a name with its type. Directories come with their generations, by which they can be listed.
 fn push(
     volume: &Volume,
     question: &Question,
@@ -374,11 +374,22 @@ fn push(
 ) -> Result<bool, Errno> {
     let DirEntry { name, ino, kind, .. } = *entry;
     if let Some(attr) = attr {
-        let target = target_of(volume, question, ino, kind)?;
-        return Ok(piece.push(&Record::Entry { dir, name, attr: *attr, target: &target }));
+        match target_of(volume, question, ino, kind) {
+            Ok(target) => {
+                return Ok(piece.push(&Record::Entry { dir, name, attr: *attr, target: &target }));
+            }
+            Err(Errno::ENOENT) => return Err(Errno::ENOENT),
+            // The name is known.
+            Err(_) => {}
+        }
     }
     let generation = match kind {
-        FileKind::Directory => volume.attributes().getattr(ino).map_err(gone)?.generation,
+        FileKind::Directory => match volume.attributes().getattr(ino).map_err(gone) {
+            Ok(attr) => attr.generation,
+            Err(Errno::ENOENT) => return Err(Errno::ENOENT),
+            // Listing it reports why.
+            Err(_) => Generation(0),
+        },
         _ => Generation(0),
     };
     Ok(piece.push(&Record::Name { dir, name, ino, generation, kind }))

@@ -15,7 +15,7 @@
 //!
 //! | [`Kind`] | question | answer |
 //! | --- | --- | --- |
-//! | `List` | [`NAMES_ONLY`], [`TARGETS`]; directories | of each directory in their order: at most [`ENTRIES_MAX`] entries, and the end |
+//! | `List` | [`NAMES_ONLY`], [`TARGETS`]; directories | of each directory in their order: at most [`ENTRIES_MAX`] entries, and the end. An entry whose inode cannot be read comes by name and type |
 //! | `Entry` | [`TARGETS`]; a name in the directory of the control file, or `.` for itself | the entry |
 //! | `Totals` | [`SUBVOLUMES`] | the totals of the directory of the control file |
 //! | `Changes` | [`MARK_ONLY`]; as name the text of a mark, or nothing | what has changed below the directory since the mark, and a new mark |

@@ -9,6 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Share of the volume's bytes below which it is nearly full.
 const FULL: f64 = 0.05;
 
+/// The library's reason for a volume opened read-only.
+const OUR_CHOICE: &str = "opened read-only";
+
 /// State of a mount.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
 #[serde(rename_all = "lowercase")]
@@ -129,19 +132,41 @@ fn describe(damage: &Damage) -> impl Iterator<Item = String> {
 pub(crate) fn of(session: &Session, whose: bool) -> Health {
     let (volume, mut problems) = (&session.views.get(), Vec::new());
     let mut add = |name, what: String| problems.push(Problem { name, what });
-    let failed = volume.read_only_reason();
+    let info = volume.info();
+    let source = session.about.facts().map_or("the volume's file", |facts| facts.source.as_str());
+    // That it was opened so is no failure.
+    let failed = volume.read_only_reason().filter(|why| &**why != OUR_CHOICE);
     if let Some(reason) = &failed {
         let what = format!("the volume takes no changes: {reason}; unmount it and run shoal fsck");
         add("read_only", what);
     }
+    if info.unlinked {
+        let what = format!(
+            "{source} has been removed: everything in the volume is lost when it is unmounted; \
+             copy it to another place before"
+        );
+        add("unlinked", what);
+    }
     let space = volume.statfs();
     if (space.bytes_available as f64) < space.bytes_total as f64 * FULL {
         let (left, total) = (space.bytes_available >> 20, space.bytes_total >> 20);
-        let what =
-            format!("{left} MiB of {total} MiB are available: remove files, or grow the volume");
-        add("space", what);
+        let (name, what) = match info.limited_by_host {
+            true => (
+                "host_space",
+                format!(
+                    "{left} MiB of {total} MiB are available, because the file system of {source} \
+                     is nearly full: make space there"
+                ),
+            ),
+            false => (
+                "space",
+                format!(
+                    "{left} MiB of {total} MiB are available: remove files, or grow the volume"
+                ),
+            ),
+        };
+        add(name, what);
     }
-    let info = volume.info();
     for damage in &info.recovery.damage {
         let what = format!(
             "damage was found when the volume was opened: {damage}; run shoal fsck --repair"

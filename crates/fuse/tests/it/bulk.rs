@@ -13,7 +13,7 @@ use shoal_fuse::{Asked, ControlFile, Listed};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -59,6 +59,69 @@ fn assert_same(attr: &Attr, path: &Path) {
     assert_eq!((attr.ctime.sec, attr.ctime.nsec), time(seen.ctime(), seen.ctime_nsec()));
     assert_eq!(attr.kind == FileKind::Directory, seen.is_dir());
     assert_eq!(attr.kind == FileKind::Fifo, seen.file_type().is_fifo());
+}
+
+/// Flips a byte of the block that holds an inode, in the volume's file: of the copy in use, and of
+/// older ones, which nobody reads.
+fn damage_inode(volume: &Path, inode: u64) {
+    let bytes = std::fs::read(volume).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(volume).unwrap();
+    let number = (inode / 32).to_le_bytes();
+    let mut blocks = 0;
+    for at in (0..bytes.len() - 128).step_by(8) {
+        // Magic, and number at byte 16.
+        if bytes[at..].starts_with(b"SIB2") && bytes[at + 16..at + 24] == number {
+            file.write_all_at(&[bytes[at + 99] ^ 1], at as u64 + 99).unwrap();
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 0);
+}
+
+/// A block of 32 inodes cannot be read: their names are listed with their types, by the kernel and
+/// in bulk, and nothing else is missing.
+#[test]
+fn a_damaged_inode_block_hides_no_name() {
+    let Some(mut m) = mount_only("") else { return };
+    mkdir(m.path("d"), 0o755).unwrap();
+    let names: Vec<String> = (0..300).map(|n| format!("d/f{n}")).collect();
+    names.iter().for_each(|name| std::fs::write(m.path(name), "x").unwrap());
+    let inode = |m: &TestMount, name: &String| m.path(name).symlink_metadata().unwrap().ino();
+    let inodes: Vec<u64> = names.iter().map(|name| inode(&m, name)).collect();
+    m.stop();
+    damage_inode(&m.volume(), inodes[150]);
+    m.start(0);
+    let is_lost = |at: usize| inodes[at] / 32 == inodes[150] / 32;
+    let lost = (0..names.len()).filter(|at| is_lost(*at)).count();
+    assert!((20..=32).contains(&lost), "{lost}");
+    for _ in 0..2 {
+        let entries: Vec<_> = std::fs::read_dir(m.path("d")).unwrap().map(|it| it.unwrap()).collect();
+        assert_eq!(entries.len(), names.len());
+        assert!(entries.iter().all(|it| it.file_type().unwrap().is_file()));
+    }
+    let mut control = control(&m.path("d")).unwrap();
+    let dir = asked(&control.entry(b".").unwrap());
+    for names_only in [true, false] {
+        let listed = list(&mut control, names_only, dir).unwrap();
+        assert_eq!(listed.len(), names.len());
+        assert!(listed.values().all(|(_, kind, _)| *kind == FileKind::Regular));
+        let without = listed.values().filter(|(.., attr)| attr.is_none()).count();
+        assert_eq!(without, if names_only { names.len() } else { lost });
+    }
+    for (at, name) in names.iter().enumerate() {
+        match is_lost(at) {
+            true => {
+                fails!(IO, lstat(m.path(name)));
+                fails!(IO, unlink(m.path(name)));
+            }
+            false => unlink(m.path(name)).unwrap(),
+        }
+    }
+    assert_eq!(std::fs::read_dir(m.path("d")).unwrap().count(), lost);
+    drop(control);
+    m.stop();
+    // It is not sound.
+    std::fs::remove_file(m.volume()).unwrap();
 }
 
 #[test]

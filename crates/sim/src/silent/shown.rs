@@ -26,7 +26,7 @@ pub fn look(volume: &Volume) -> Result<Shown, String> {
     while let Some(dir) = queue.pop() {
         let mut entries = Vec::new();
         let listed = volume.directories().readdirplus(dir, 0, &mut |entry, attr| {
-            entries.push((entry.name.to_vec(), entry.ino, *attr));
+            entries.push((entry.name.to_vec(), entry.ino, attr.copied()));
             true
         });
         shown.note(listed.map(drop), || format!("readdirplus of inode {dir}"))?;
@@ -34,10 +34,12 @@ pub fn look(volume: &Volume) -> Result<Shown, String> {
         for (name, ino, attr) in entries {
             let at = || format!("{} in inode {dir}", name.escape_ascii());
             let found = shown.note(volume.namespace().lookup(&Caller::root(), dir, &name), at)?;
+            // The name is listed without attributes.
+            shown.state.entries.insert((dir, name.clone()), ino);
+            let Some(attr) = shown.note(attr, at)? else { continue };
             if ino != attr.ino || found.is_some_and(|found| found != attr) {
                 return Err(format!("{}: lookup shows {found:?}, readdirplus {attr:?}", at()));
             }
-            shown.state.entries.insert((dir, name), ino);
             if shown.state.nodes.contains_key(&ino) {
                 continue;
             }

@@ -17,7 +17,9 @@ fn tree(volume: &Volume) -> Tree {
     let mut all = Tree::new();
     let mut dirs = vec![(Ino::ROOT, String::new())];
     while let Some((dir, above)) = dirs.pop() {
-        let mut each = |entry: shoal::raw::DirEntry<'_>, attr: &shoal::raw::Attr| {
+        let mut each = |entry: shoal::raw::DirEntry<'_>,
+                        attr: shoal::raw::Result<&shoal::raw::Attr>| {
+            let attr = attr.unwrap();
             let path = format!("{above}{}", String::from_utf8_lossy(entry.name));
             let mut bytes =
                 vec![0; if attr.kind == FileKind::Regular { attr.size as usize } else { 0 }];

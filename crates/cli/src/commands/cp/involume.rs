@@ -161,8 +161,11 @@ impl Side for InVolume {
 
     fn next(&self, dir: &Ino, list: &mut Cursor) -> Outcome<Vec<Found>> {
         let entries = self.session.list(*dir, list)?;
-        let found = |entry: crate::session::Listed| Found {
-            meta: Ok(self.meta(&entry.attr)),
+        let found = |entry: crate::session::Found| Found {
+            meta: match (entry.attr, entry.failed) {
+                (Some(attr), _) => Ok(self.meta(&attr)),
+                (None, failed) => Err(failed.unwrap_or(Code::Io.into()).into()),
+            },
             name: entry.name.into_vec(),
         };
         Ok(entries.into_iter().map(found).collect())

@@ -2,7 +2,7 @@
 
 use std::vec::IntoIter;
 
-use shoal::raw::FileKind;
+use shoal::raw::{Code, FileKind};
 
 use super::copier::Fault;
 use super::mirror::{Frame, Mirror};
@@ -84,8 +84,11 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
                     push(it, &found.name);
                 }
                 if !is_left_out(self.choices.exclude, &self.path) {
-                    let removed = self.extra(&frame.from, Some(to), &found.name);
-                    removed.or_else(|fault| self.settle(fault))?;
+                    match self.extra(&frame.from, Some(to), &found.name) {
+                        // It is there, and reported when it is compared.
+                        Err(fault) if fault.is_source && fault.reason.is(Code::Io) => {}
+                        removed => removed.or_else(|fault| self.settle(fault))?,
+                    }
                 }
                 self.path.truncate(path);
                 self.copier.from.truncate(from);
