@@ -93,8 +93,7 @@ impl Directories<'_> {
         }
         self.scan(dir, Cookies::ALL.after(cookie), &mut |batch| {
             let (entries, all) = entries_of(dir, batch, |_| true);
-            let goes_on =
-                self.with_attributes(dir, &entries, |entry, attr| each(*entry, attr))?;
+            let goes_on = self.with_attributes(dir, &entries, |entry, attr| each(*entry, attr))?;
             all.map(|()| goes_on)
         })
     }

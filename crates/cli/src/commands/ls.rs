@@ -207,7 +207,9 @@ impl Lister<'_> {
             let name = &entry.name;
             let is_dot = **name == *b"." || **name == *b"..";
             match &entry.attr {
-                Some(attr) if self.args.recursive && attr.kind == FileKind::Directory && !is_dot => {
+                Some(attr)
+                    if self.args.recursive && attr.kind == FileKind::Directory && !is_dot =>
+                {
                     below.push(Dir::of(join(path, name), attr));
                 }
                 _ => {}

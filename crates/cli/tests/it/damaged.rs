@@ -19,9 +19,9 @@ fn damage_inode(volume: &Path, inode: u64) {
     let file = OpenOptions::new().write(true).open(volume).expect("open");
     let number = (inode / BLOCK).to_le_bytes();
     // Magic, and number at byte 16.
-    let is_block = |at: usize| bytes[at..].starts_with(b"SIB2") && bytes[at + 16..at + 24] == number;
-    let blocks: Vec<usize> =
-        (0..bytes.len() - 128).step_by(8).filter(|at| is_block(*at)).collect();
+    let is_block =
+        |at: usize| bytes[at..].starts_with(b"SIB2") && bytes[at + 16..at + 24] == number;
+    let blocks: Vec<usize> = (0..bytes.len() - 128).step_by(8).filter(|at| is_block(*at)).collect();
     assert!(!blocks.is_empty(), "no block of inode {inode}");
     for at in blocks {
         file.write_all_at(&[bytes[at + 99] ^ 1], at as u64 + 99).expect("write");

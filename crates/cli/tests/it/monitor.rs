@@ -111,7 +111,10 @@ fn problems(scratch: &Scratch) -> (String, String) {
     let health = json(&scratch.shell("cat m/.shoal/health").ok());
     let all = health["problems"].as_array().expect("a list");
     let names: Vec<&str> = all.iter().filter_map(|it| it["name"].as_str()).collect();
-    (format!("{} {}", health["status"].as_str().expect("a word"), names.join(" ")), health.to_string())
+    (
+        format!("{} {}", health["status"].as_str().expect("a word"), names.join(" ")),
+        health.to_string(),
+    )
 }
 
 /// Nothing is written wrongly yet, so only the health tells before all of it is gone.

@@ -95,7 +95,8 @@ fn a_damaged_inode_block_hides_no_name() {
     let lost = (0..names.len()).filter(|at| is_lost(*at)).count();
     assert!((20..=32).contains(&lost), "{lost}");
     for _ in 0..2 {
-        let entries: Vec<_> = std::fs::read_dir(m.path("d")).unwrap().map(|it| it.unwrap()).collect();
+        let entries: Vec<_> =
+            std::fs::read_dir(m.path("d")).unwrap().map(|it| it.unwrap()).collect();
         assert_eq!(entries.len(), names.len());
         assert!(entries.iter().all(|it| it.file_type().unwrap().is_file()));
     }
