@@ -1,10 +1,10 @@
 //! Listings.
 
 use super::{Context, Outcome};
-use crate::protocol::Request;
 use crate::protocol::dirent::{Listing, Node, for_each_node};
 use crate::protocol::reply::fuse_attr;
 use crate::protocol::wire::{EntryOut, ReadIn};
+use crate::protocol::{Errno, Opcode, Request};
 use shoal::raw::Ino;
 
 /// READDIR.
@@ -31,11 +31,15 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
     let begun = cx.session.unread.now();
     cx.session.listings.is_listed(node);
     let (mut listing, mut all) = (Listing::new(room(request, arg.size)), true);
+    let mut unreadable = None;
     cx.volume.directories().readdirplus(node, arg.offset, &mut |entry, attr| {
         // A file whose inode cannot be read keeps its name: its lookup reports the error.
         all = match attr {
             Ok(attr) => listing.add_plus(&entry, attr),
-            Err(_) => listing.add_bare(&entry),
+            Err(error) => {
+                unreadable = Some(error);
+                listing.add_bare(&entry)
+            }
         };
         all
     })?;
@@ -43,6 +47,11 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
         listing.end();
     }
     let len = listing.len();
+    if let Some(error) = unreadable {
+        // The listing succeeds, but the damage counts.
+        let _ = Errno::from(error);
+        cx.session.failed(Opcode::Readdirplus, request);
+    }
     let mut losing = Vec::new();
     for_each_node(&mut request.body()[..len], |entry| give(cx, entry, begun, &mut losing))?;
     if !losing.is_empty() {
