@@ -65,9 +65,9 @@ impl Directories<'_> {
         })
     }
 
-    /// As [`Directories::readdir`], with the attributes of each entry, or the error of reading them:
-    /// a damaged inode block hides no name. The attributes of many entries are read together if
-    /// they are not in memory.
+    /// As [`Directories::readdir`], with the attributes of each entry, or the error of reading
+    /// them: a damaged inode block hides no name. The attributes of many entries are read together
+    /// if they are not in memory.
     ///
     /// # Errors
     /// Those of reading the directory. Entries before were delivered.

@@ -41,8 +41,8 @@ impl Metadata {
     pub fn is_empty(&self) -> bool {
         self.0.size == 0
     }
-    /// Space used, in units of 512 bytes; compressed, if it is. Contents in the inode count, rounded
-    /// up.
+    /// Space used, in units of 512 bytes; compressed, if it is. Contents in the inode count,
+    /// rounded up.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }

@@ -9,8 +9,8 @@ const QUOTA_AFTER: &str = "\
 QUOTAS:
   A quota is of a directory and everything below it, except subvolumes and directories that have a
   quota themselves. It counts inodes, and the space of data outside of inodes. Its use is kept from
-  then on, so that showing it takes no walk. After a crash it is counted again in the background when
-  the volume is next mounted or changed; until then it is a lower bound.
+  then on, so that showing it takes no walk. After a crash it is counted again in the background
+  when the volume is next mounted or changed; until then it is a lower bound.
 
 LIMITS:
   A call that needs more than a limit leaves fails with EDQUOT (Disk quota exceeded), for the

@@ -133,7 +133,8 @@ impl Quotas<'_> {
         })
     }
 
-    /// Returns the bytes that an inode counts in its quota: `st_blocks` without contents in the inode.
+    /// Returns the bytes that an inode counts in its quota: `st_blocks` without contents in the
+    /// inode.
     ///
     /// # Errors
     /// Those of reading the inode.

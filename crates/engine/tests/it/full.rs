@@ -139,7 +139,7 @@ fn stuffed(volume: &Volume) -> usize {
     files.len()
 }
 
-/// What a full volume offers can be had: after a call was refused, nothing is offered.
+/// A full volume offers only what can be had: after a call was refused, nothing is offered.
 #[test]
 fn a_full_volume_offers_nothing() {
     for size in [16 << 20, 32 << 20, 128 << 20] {

@@ -362,8 +362,9 @@ impl Lister<'_> {
     }
 }
 
-/// Adds an entry to a piece; returns whether it fits. Without attributes, or if they cannot be read,
-/// it is a name with its type. Directories come with their generations, by which they can be listed.
+/// Adds an entry to a piece; returns whether it fits. Without attributes, or if they cannot be
+/// read, it is a name with its type. Directories come with their generations, by which they can be
+/// listed.
 fn push(
     volume: &Volume,
     question: &Question,
