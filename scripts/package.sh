@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Makes packages: a .deb with dpkg-deb, a .rpm with rpmbuild. Both have the same files: the command,
 # the helpers of mount(8), umount(8), fsck(8) and mkfs(8), manual pages, completions, the udev rule,
-# a service unit, the guide. The same commit and binary give the same bytes.
+# a service unit, the guide. Debug information is in a package beside each, shoal-dbgsym and
+# shoal-debuginfo: debuggers and perf find it by the build id. The same commit and binary give the
+# same bytes.
 #
 #   scripts/package.sh [FOLDER]    where the packages go (default: target/package)
 #
@@ -65,13 +67,24 @@ stage() {
   find "$root" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
 }
 
+# Fills a folder with the debug information that `stage` strips from the binary.
+stage_debug() {
+  local id folder
+  id=$(readelf -n "$shoal" | sed -n 's/.*Build ID: \([0-9a-f]*\)$/\1/p')
+  [[ $id ]] || die "$shoal has no build id: debug information could not be found by it"
+  folder=$1/usr/lib/debug/.build-id/${id:0:2}
+  mkdir -p "$folder"
+  objcopy --only-keep-debug "$shoal" "$folder/${id:2}.debug"
+  chmod 644 "$folder/${id:2}.debug"
+}
+
 # What the binary needs of the C library: the newest version of a symbol in it.
 libc_needed() {
   objdump -T "$shoal" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2
 }
 
 make_deb() {
-  local root=$work/deb architecture out
+  local root=$work/deb architecture
   command -v dpkg-deb >/dev/null || { skipped 'the .deb: dpkg-deb is not installed'; return; }
   architecture=$(dpkg --print-architecture)
   stage "$root" vendor-completions
@@ -83,26 +96,39 @@ make_deb() {
     printf '\nLicense: Apache-2.0\n On Debian: /usr/share/common-licenses/Apache-2.0\n'
   } >"$root/usr/share/doc/shoal/copyright"
   mkdir "$root/DEBIAN"
+  install -m755 packaging/postinst "$root/DEBIAN/postinst"
+  install -m755 packaging/postrm "$root/DEBIAN/postrm"
+  build_deb "$root" shoal admin "libc6 (>= $(libc_needed)), libgcc-s1" "$about" "${more[@]}"
+  stage_debug "$root-debug"
+  install -Dm644 "$root/usr/share/doc/shoal/copyright" \
+    "$root-debug/usr/share/doc/shoal-dbgsym/copyright"
+  mkdir "$root-debug/DEBIAN"
+  build_deb "$root-debug" shoal-dbgsym debug "shoal (= $version-$release)" \
+    'Debug information of Shoal' 'For debuggers and profilers, which find it by the build id.'
+}
+
+# Makes a .deb of a folder.
+build_deb() {  # FOLDER PACKAGE SECTION DEPENDS SUMMARY DESCRIPTION...
+  local root=$1 package=$2 out=$folder/$2_$version-${release}_$architecture.deb
   {
-    cat <<EOF
-Package: shoal
+    cat <<EOC
+Package: $package
 Version: $version-$release
 Architecture: $architecture
 Maintainer: The contributors of Shoal <shoal@example.invalid>
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
-Depends: libc6 (>= $(libc_needed)), libgcc-s1
-Recommends: fuse3
-Section: admin
+Depends: $4
+EOC
+    [[ $package != shoal ]] || echo 'Recommends: fuse3'
+    cat <<EOC
+Section: $3
 Priority: optional
 Homepage: $(sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
-Description: $about
-EOF
-    printf ' %s\n' "${more[@]}"
+Description: $5
+EOC
+    printf ' %s\n' "${@:6}"
   } >"$root/DEBIAN/control"
-  install -m755 packaging/postinst "$root/DEBIAN/postinst"
-  install -m755 packaging/postrm "$root/DEBIAN/postrm"
   (cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum) >"$root/DEBIAN/md5sums"
-  out=$folder/shoal_$version-${release}_$architecture.deb
   find "$root" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
   dpkg-deb --root-owner-group -Zxz --build "$root" "$out" >/dev/null
   echo "$out"
@@ -113,6 +139,7 @@ make_rpm() {
   command -v rpmbuild >/dev/null || { skipped 'the .rpm: rpmbuild is not installed'; return; }
   stage "$root" site-functions
   install -Dm644 -t "$root/usr/share/licenses/shoal" LICENSE-MIT LICENSE-APACHE
+  stage_debug "$work/rpm-debug"
   {
     cat <<EOF
 Name: shoal
@@ -126,7 +153,10 @@ Recommends: fuse3
 %description
 EOF
     printf '%s\n' "${more[@]}"
-    printf '\n%%install\ncp -a %s/. %%{buildroot}\n' "$root"
+    printf '\n%%package debuginfo\nSummary: Debug information of Shoal\n'
+    printf 'Requires: shoal = %%{version}-%%{release}\n'
+    printf '\n%%description debuginfo\nFor debuggers and profilers, which find it by the build id.\n'
+    printf '\n%%install\ncp -a %s/. %s/. %%{buildroot}\n' "$root" "$work/rpm-debug"
     # The same commands as in the .deb, without its arguments.
     printf '\n%%post\n'
     sed 1d packaging/postinst
@@ -136,6 +166,8 @@ EOF
     # Folders that no package has for certain are its own, or they would stay when it is removed.
     (cd "$root" && find . ! -type d | sed 's/^\.//; s|^/usr/share/licenses/|%license &|' | sort)
     (cd "$root" && find usr/share/{doc/shoal,licenses/shoal,fish,zsh} -type d | sed 's|^|%dir /|')
+    printf '\n%%files debuginfo\n%%defattr(-,root,root,-)\n'
+    (cd "$work/rpm-debug" && find . -type f | sed 's/^\.//')
   } >"$spec"
   rpmbuild -bb --quiet --define "_topdir $build" --define "_rpmdir $folder" \
     --define '_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm' \
@@ -143,7 +175,7 @@ EOF
     --define 'clamp_mtime_to_source_date_epoch 1' --define '__os_install_post %{nil}' \
     --define 'debug_package %{nil}' --define '_build_id_links none' \
     --define '_binary_payload w9.xzdio' "$spec"
-  echo "$folder/shoal-$version-$release.$(uname -m).rpm"
+  printf '%s\n' "$folder"/shoal{,-debuginfo}-"$version-$release.$(uname -m).rpm"
 }
 
 skipped() { echo "== NOT MADE: $1" >&2; missing=1; }

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # All tests: of every crate, across crates, in the documentation, and the house rules.
-# Ends with the tests that were skipped, and why (crates/skip). Where root and /dev/fuse exist, a test
-# that skips itself for want of a mount fails; SHOAL_REQUIRE_MOUNT= (empty) lets it.
+# Ends with the slow tests, the tests that were skipped and why (crates/skip), and the sums. Where
+# root and /dev/fuse exist, a test that skips itself for want of a mount fails; SHOAL_REQUIRE_MOUNT=
+# (empty) lets it.
 #
 #   scripts/test.sh [ARGUMENTS OF cargo test]
+#
+#   SHOAL_TEST_JOBS=N    test programs at a time (default: one more than processors)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,54 +17,120 @@ scripts/setup.sh || echo "going on with what there is"
 if ((EUID == 0)) && [[ -c /dev/fuse ]]; then
   export SHOAL_REQUIRE_MOUNT=${SHOAL_REQUIRE_MOUNT-1}
 fi
-SHOAL_SKIPPED=$(mktemp)
-export SHOAL_SKIPPED
-# Interrupted, it leaves no row running.
-row=''
-trap '[[ ! $row ]] || kill "$row" 2>/dev/null; rm -f "$SHOAL_SKIPPED" "$SHOAL_SKIPPED.row"' EXIT
-# Ends a binary with a test that waits forever; the harness names it after 60 seconds. The slowest
-# binary takes 100 s here.
+work=$(mktemp -d)
+export SHOAL_SKIPPED=$work/skipped SHOAL_PROGRAMS=$work/programs
+mkdir "$SHOAL_PROGRAMS"
+: >"$SHOAL_SKIPPED"
+# Interrupted, it leaves no program running.
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
-declare -x "CARGO_TARGET_${host}_RUNNER=timeout --foreground --kill-after=10 600"
+runner=CARGO_TARGET_${host}_RUNNER
+# A program with a test that waits forever; the harness names the test after 60 seconds. Half an
+# hour: the slowest takes three minutes on two quiet processors, and the machine may be busy.
+limit=(timeout --foreground --kill-after=10 1800)
 
-# The names of the test programs of crates, as arguments of cargo test.
-programs() {
-  local file
-  for file in "$@"; do
-    [[ $file == *.rs || -e $file/main.rs ]] || continue
-    echo "--test=$(basename "$file" .rs)"
-  done | sort -u
-}
 # Cargo runs one program after another, and the slowest test of most is alone for a while, or waits
-# for another process. So two rows of programs run beside each other: those that mount, which set the
-# kernel's one switch for rings, in one row, all others in the other. Its output comes when it ends.
-both_rows() {
-  local mounting others status=0
-  mounting=$(programs crates/{fuse,cli}/tests/* crates/sim/tests/{kill9*,linear_mount,soak}.rs)
-  others=$(programs crates/*/tests/* | grep -vxF -e "$mounting")
-  cargo test --workspace --no-run || return
-  # shellcheck disable=SC2086
-  cargo test --workspace --lib --bins $others >"$SHOAL_SKIPPED.row" 2>&1 &
-  row=$!
-  # shellcheck disable=SC2086
-  cargo test --workspace $mounting || status=$?
-  wait "$row" || status=$?
-  row=''
-  cat "$SHOAL_SKIPPED.row"
-  ((status == 0)) || return "$status"
-  cargo test --workspace --doc
+# for another process. So cargo only writes down how each would be run, and they run some at a time.
+cat >"$work/write-down" <<'SCRIPT'
+#!/usr/bin/env bash
+file=$(mktemp "$SHOAL_PROGRAMS/XXXXXX")
+name=$(basename "$1")
+{
+  echo "# $CARGO_PKG_NAME ${name%-*}"
+  export -p
+  printf 'cd %q && exec' "$PWD"
+  printf ' %q' "$@"
+  # What the one who runs it adds.
+  echo ' "$@"'
+} >"$file"
+SCRIPT
+
+# Runs one program, and prints what it has said in one piece.
+program() {
+  local file=$1 name arguments=() start=$SECONDS status=0
+  name=$(sed -n '1s/^# //p' "$file")
+  # Times of single tests are an option of the harness that Rust calls unstable.
+  [[ $name == *shared_lines ]] || arguments=(-Zunstable-options --report-time)
+  "${limit[@]}" bash -c "source '$file'"' "$@"' "$name" "${arguments[@]}" >"$file.out" 2>&1 ||
+    status=$?
+  {
+    flock 9
+    printf '== %s: %d s\n' "$name" $((SECONDS - start))
+    # The shortest of what has passed: a line for each test would hide what has not.
+    grep -vE '^test .* \.\.\. ok <[0-9.]+s>$' "$file.out" || true
+    ((status == 0)) || echo "$name FAILED with status $status" | tee -a "$work/failed"
+  } 9>"$work/printing"
+  return "$status"
 }
 
-start=$SECONDS status=0
+# The programs, those that take longest first.
+in_order() {
+  local file name
+  for file in "$SHOAL_PROGRAMS"/??????; do
+    name=$(sed -n '1s/^# //p' "$file")
+    case $name in
+      'shoal-fuse it' | 'shoal-cli it') echo "0 $file" ;;
+      'shoal-sim it' | 'shoal-sim planted' | 'shoal-engine it') echo "1 $file" ;;
+      *) echo "2 $file" ;;
+    esac
+  done | sort | cut -d' ' -f2
+}
+
+everything() {
+  local file jobs=${SHOAL_TEST_JOBS:-$(($(nproc) + 1))} running=0 status=0
+  cargo test --workspace --no-run || return
+  echo "built after $SECONDS s"
+  declare -x "$runner=bash $work/write-down"
+  cargo test --workspace --lib --bins --tests 2>/dev/null || return
+  unset "$runner"
+  export RUSTC_BOOTSTRAP=1
+  for file in $(in_order); do
+    if ((running == jobs)); then
+      wait -n || status=$?
+      running=$((running - 1))
+    fi
+    program "$file" &
+    running=$((running + 1))
+  done
+  unset RUSTC_BOOTSTRAP
+  while ((running)); do
+    wait -n || status=$?
+    running=$((running - 1))
+  done
+  cargo test --workspace --doc >"$SHOAL_PROGRAMS/doc.out" 2>&1 || {
+    status=$?
+    echo "documentation FAILED" >>"$work/failed"
+  }
+  cat "$SHOAL_PROGRAMS/doc.out"
+  return "$status"
+}
+
+# Tests of more than 20 s, of which every change waits.
+slow() {
+  sed -nE 's/^test (.*) \.\.\. ok <([0-9]+)\.[0-9]+s>$/\2 \1/p' "$SHOAL_PROGRAMS"/*.out |
+    sort -rn | awk '$1 >= 20 { printf "slow: %s, %d s\n", $2, $1 }'
+}
+
+sums() {
+  sed -nE 's/^test result: .* ([0-9]+) passed; ([0-9]+) failed; .*/\1 \2/p' "$SHOAL_PROGRAMS"/*.out |
+    awk -v skipped="$1" '{ passed += $1; failed += $2 }
+      END { printf "tests: %d passed, %d failed, %d skipped\n", passed, failed, skipped }'
+}
+
+SECONDS=0 status=0
 if (($#)); then
   cargo test --workspace "$@" || status=$?
 else
-  both_rows || status=$?
+  everything || status=$?
+  slow
 fi
 # A line for each reason, with its tests; some tests run twice, over /dev/fuse and through rings.
 sort -t $'\t' -k2 -k1,1 "$SHOAL_SKIPPED" | uniq | awk -F '\t' '
   { tests[$2] = tests[$2] (tests[$2] ? ", " : "") $1; count[$2]++ }
   END { for (why in tests) printf "skipped %d: %s (%s)\n", count[why], why, tests[why] }' | sort
-((status == 0)) || exit "$status"
+[[ ! -e $work/failed ]] || cat "$work/failed"
 skipped=$(sort -u "$SHOAL_SKIPPED" | wc -l)
-echo "all tests passed in $((SECONDS - start)) s, $skipped skipped"
+((status)) || echo "all tests passed in $SECONDS s, $skipped skipped"
+(($#)) || sums "$skipped"
+exit "$status"
