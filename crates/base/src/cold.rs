@@ -150,7 +150,7 @@ impl Drop for Restore {
     }
 }
 
-#[cfg(not(shoal_shuttle))]
+#[cfg(not(feature = "scheduled"))]
 mod state {
     use super::Reads;
     use std::cell::Cell;
@@ -170,7 +170,7 @@ mod state {
 }
 
 /// Under the seeded scheduler all threads of a run share one thread of the system.
-#[cfg(shoal_shuttle)]
+#[cfg(feature = "scheduled")]
 mod state {
     use super::Reads;
     use std::cell::RefCell;
@@ -180,11 +180,11 @@ mod state {
         static READS: RefCell<HashMap<usize, Reads>> = RefCell::default();
     }
 
-    pub fn get() -> Reads {
+    pub(crate) fn get() -> Reads {
         let me = usize::from(shuttle::current::me());
         READS.with(|all| all.borrow().get(&me).copied().unwrap_or(Reads::Allowed))
     }
-    pub fn set(new: Reads) {
+    pub(crate) fn set(new: Reads) {
         let me = usize::from(shuttle::current::me());
         READS.with(|all| match new {
             Reads::Allowed => all.borrow_mut().remove(&me),
@@ -193,7 +193,7 @@ mod state {
     }
 }
 
-#[cfg(all(test, not(shoal_shuttle)))]
+#[cfg(all(test, not(feature = "scheduled")))]
 mod tests {
     use super::*;
     use crate::{Code, Ino};

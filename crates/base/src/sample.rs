@@ -51,7 +51,7 @@ impl Call {
     /// Begins a call. `always`: it is timed, unless another one makes it.
     #[inline]
     pub fn begin(always: bool) -> Call {
-        if cfg!(shoal_shuttle) {
+        if cfg!(feature = "scheduled") {
             return Call { is_outer: false, begun: None };
         }
         THREAD.with(|thread| {
@@ -149,7 +149,7 @@ fn pause(thread: &Thread) -> u32 {
     (share.ln() / not_timed.ln()) as u32
 }
 
-#[cfg(all(test, not(shoal_shuttle)))]
+#[cfg(all(test, not(feature = "scheduled")))]
 mod tests {
     use super::*;
     use std::thread;

@@ -58,7 +58,7 @@ impl Share {
     }
 }
 
-#[cfg(all(test, not(shoal_shuttle)))]
+#[cfg(all(test, not(feature = "scheduled")))]
 mod tests {
     use super::*;
 

@@ -118,7 +118,7 @@ fn make_space(state: &State, quiet: &mut Quiet, waste: &mut Waste) -> Result<boo
     // In advance of calls. If the host has no space, the calls that need it return the error.
     let _ = state.store.room().back();
     // Never under a scheduler: its volumes are small, and the check would use up its steps.
-    if !cfg!(shoal_shuttle) {
+    if !cfg!(feature = "scheduled") {
         quiet.free_dead(state)?;
     }
     // While space is used as fast as it is freed, discarding it would be useless.
@@ -172,7 +172,8 @@ impl Quiet {
     /// Returns whether much was being written at the last measurement.
     fn is_busy(&mut self, state: &State) -> bool {
         // Under a scheduler nothing may depend on real time, or the run is not repeatable.
-        if !cfg!(shoal_shuttle) && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
+        if !cfg!(feature = "scheduled") && self.looked.is_none_or(|looked| looked.elapsed() >= LOOK)
+        {
             let count = |counter| state.store.counters().get(counter);
             let written = count(Counter::DataBytesWritten) + count(Counter::JournalBytes);
             let by = written.wrapping_sub(std::mem::replace(&mut self.written, written));

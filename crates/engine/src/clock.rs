@@ -5,7 +5,7 @@
 use shoal_format::inode::Stamp;
 
 /// Returns the current time.
-#[cfg(not(shoal_shuttle))]
+#[cfg(not(feature = "scheduled"))]
 #[inline]
 pub(crate) fn now() -> Stamp {
     use rustix::time::{ClockId, clock_gettime};
@@ -17,7 +17,7 @@ pub(crate) fn now() -> Stamp {
 }
 
 /// Returns the current time.
-#[cfg(shoal_shuttle)]
+#[cfg(feature = "scheduled")]
 pub(crate) fn now() -> Stamp {
     let t = shoal_base::sync::Instant::now().since_start();
     Stamp { sec: 1_000_000_000 + t.as_secs() as i64, nsec: t.subsec_nanos() }

@@ -49,7 +49,7 @@ impl Budget {
 
 /// Attempts to lock an inode before a thread sleeps: only the last one under a scheduler.
 const fn spins() -> u32 {
-    if cfg!(any(test, shoal_shuttle)) { 0 } else { 32 }
+    if cfg!(any(test, feature = "scheduled")) { 0 } else { 32 }
 }
 /// Longest pause between two attempts, as a power of two of the processor's shortest.
 const SPIN_SHIFT_MAX: u32 = 4;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Maximum number of blocks that a thread encodes and writes at once: about 600 KiB of small files.
-const PIECE: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 128 };
+const PIECE: usize = if cfg!(any(test, feature = "scheduled")) { 2 } else { 128 };
 
 /// Bytes of blocks in memory at which a piece is complete, whatever their number.
 const PIECE_BYTES: usize = 1 << 20;

@@ -23,7 +23,7 @@ pub enum Kind {
     /// Look for an order of what several threads do to the same names
     Linear(linear::cli::Arguments),
     /// Run whole volumes with their threads under a scheduler
-    #[cfg(shoal_shuttle)]
+    #[cfg(feature = "scheduled")]
     Scheduled(crate::seeds::Seeds),
     /// Spread a namespace of many subvolumes over many machines, in a model
     Scale(scale::Arguments),
@@ -38,7 +38,7 @@ impl Cli {
             None => cli::cli(self.simulation),
             Some(Kind::Exhaustive(arguments)) => exhaustive::cli::cli(&arguments),
             Some(Kind::Linear(arguments)) => linear::cli::cli(&arguments),
-            #[cfg(shoal_shuttle)]
+            #[cfg(feature = "scheduled")]
             Some(Kind::Scheduled(seeds)) => crate::scheduled::cli::cli(seeds),
             Some(Kind::Scale(arguments)) => scale::cli(&arguments),
             Some(Kind::Soak(arguments)) => soak::cli::cli(&arguments),

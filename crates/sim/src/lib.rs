@@ -21,7 +21,7 @@
 //! * [`exhaustive`]: every short sequence of operations, crashed at every device operation.
 //! * [`linear`]: short histories of several threads on the same names, checked for an order.
 //! * `scheduled`: the same under a scheduler whose choices come from the seed, with crashes; only
-//!   in builds with `--cfg shoal_shuttle`.
+//!   in builds with the feature `scheduled`.
 //! * [`scale`]: a model of many subvolumes on many machines.
 //! * [`killed`]: a process that works with the library until it is killed.
 //! * [`mounted`]: a mount served by a process that may be killed.
@@ -78,7 +78,7 @@ pub mod scale;
 pub mod shrink;
 
 pub mod cli;
-#[cfg(shoal_shuttle)]
+#[cfg(feature = "scheduled")]
 pub mod scheduled;
 pub mod silent;
 

@@ -2,7 +2,7 @@
 //! exactly, and defects that only threads can notice are noticed.
 //!
 //! `cargo xtask sim --scheduled --test` runs it; other builds have no such scheduler.
-#![cfg(shoal_shuttle)]
+#![cfg(feature = "scheduled")]
 
 use parking_lot::Mutex;
 use shoal_base::planted::{Defect, plant};

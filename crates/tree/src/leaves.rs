@@ -17,7 +17,7 @@ use shoal_format::{Coding, Compression, Ptr};
 use std::sync::Arc;
 
 /// Leaves that a thread encodes and writes at once: 1 MiB.
-const CHUNK: usize = if cfg!(any(test, shoal_shuttle)) { 2 } else { 64 };
+const CHUNK: usize = if cfg!(any(test, feature = "scheduled")) { 2 } else { 64 };
 /// Number of leaves up to which no threads are started.
 const FEW: usize = 2 * CHUNK;
 

@@ -7,28 +7,28 @@ use shoal_base::sync as chosen;
 #[cfg(test)]
 use shoal_base::sync::checked as chosen;
 
-#[cfg(not(any(test, shoal_shuttle)))]
+#[cfg(not(any(test, feature = "scheduled")))]
 pub(crate) use arc_swap::ArcSwapOption;
 pub(crate) use chosen::{
     AtomicBool, AtomicU64, AtomicUsize, Mutex, RwLock, RwLockWriteGuard, crew,
 };
-#[cfg(any(test, shoal_shuttle))]
+#[cfg(any(test, feature = "scheduled"))]
 pub(crate) use published::{ArcSwapOption, Loan, loan_of};
 pub(crate) use std::sync::atomic::Ordering;
 
 /// The result of `ArcSwapOption::load`: a version that stays in memory while this exists, usually
 /// without a reference count.
-#[cfg(not(any(test, shoal_shuttle)))]
+#[cfg(not(any(test, feature = "scheduled")))]
 pub(crate) type Loan<T> = arc_swap::Guard<Option<std::sync::Arc<T>>>;
 
 /// Makes a loan from a counted reference.
-#[cfg(not(any(test, shoal_shuttle)))]
+#[cfg(not(any(test, feature = "scheduled")))]
 pub(crate) fn loan_of<T>(version: Option<std::sync::Arc<T>>) -> Loan<T> {
     arc_swap::Guard::from_inner(version)
 }
 
 /// As `arc_swap`'s, with a lock that is never held across a possible thread switch.
-#[cfg(any(test, shoal_shuttle))]
+#[cfg(any(test, feature = "scheduled"))]
 mod published {
     use super::chosen::Brief;
     use std::sync::Arc;

@@ -192,19 +192,15 @@ fn simulator(root: &Path, kind: &str, rest: &Rest) -> Result<ExitCode, String> {
 }
 
 /// Runs the simulator, or its tests, with a scheduler's locks, atomics and threads in place of the
-/// real ones: another build of nearly everything, in a folder of its own.
+/// real ones. The tests are built as all tests are, so that only what has the feature is built anew.
 fn scheduled(root: &Path, test: bool, rest: &Rest) -> Result<ExitCode, String> {
     let words = match test {
-        true => "test --quiet --profile scheduled --package shoal-sim --test scheduled --",
-        false => "run --quiet --profile scheduled --package shoal-sim -- scheduled",
+        true => "test --quiet --workspace --features shoal-sim/scheduled --test scheduled --",
+        false => {
+            "run --quiet --profile scheduled --package shoal-sim --features scheduled -- scheduled"
+        }
     };
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
-    let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    flags.push_str(" --cfg shoal_shuttle");
-    let mut command = cargo_command(root, words);
-    command.args(&rest.rest).env("RUSTFLAGS", flags.trim_start());
-    command.env("CARGO_TARGET_DIR", target.join("shuttle"));
-    finish(command)
+    cargo(root, words, rest)
 }
 
 /// Says whether a generated document was fresh; a stale one fails a check.

@@ -1,8 +1,8 @@
 //! Locks, atomics, threads and time, in one place, so that everything between the device and the
 //! calls can run under a scheduler.
 //!
-//! By default these are re-exports from `parking_lot` and the standard library. With `--cfg
-//! shoal_shuttle` they are `checked`: at every use the scheduler of `shuttle` may switch threads,
+//! By default these are re-exports from `parking_lot` and the standard library. With the
+//! feature `scheduled` they are `checked`: at every use the scheduler of `shuttle` may switch threads,
 //! and nothing waits, sleeps or reads a clock unknown to the scheduler. A whole volume with its
 //! threads then runs on one system thread, in an order determined by a seed (`cargo xtask sim
 //! --scheduled`). This is a cfg and not a feature because features are unified: no dependency can
@@ -21,12 +21,12 @@
 //!    hold one while it calls back into something that uses this module. Wrap it in a [`Step`], or
 //!    use it inside [`atomically`].
 
-#[cfg(any(shoal_shuttle, feature = "models"))]
+#[cfg(any(feature = "scheduled", feature = "models"))]
 pub mod checked;
-#[cfg(not(shoal_shuttle))]
+#[cfg(not(feature = "scheduled"))]
 mod plain;
 
-#[cfg(shoal_shuttle)]
+#[cfg(feature = "scheduled")]
 pub use checked::*;
-#[cfg(not(shoal_shuttle))]
+#[cfg(not(feature = "scheduled"))]
 pub use plain::*;

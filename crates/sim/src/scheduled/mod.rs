@@ -13,7 +13,7 @@
 //!   and a loop without end are failures too.
 //! * [`cli`]: the command `cargo xtask sim --scheduled`.
 //!
-//! There only when built with `--cfg shoal_shuttle`. What it cannot see: what weaker orders than
+//! There only when built with the feature `scheduled`. What it cannot see: what weaker orders than
 //! sequential consistency permit (for that, loom looks at the ring and at the XArray), and races
 //! inside of an XArray, a call of which is one step.
 

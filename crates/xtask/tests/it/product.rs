@@ -3,7 +3,8 @@
 use std::process::Command;
 
 /// Features that no release has.
-const LABORATORY: [&str; 5] = ["lab", "planted", "fixed-clock", "models", "fail-alloc"];
+const LABORATORY: [&str; 6] =
+    ["lab", "planted", "fixed-clock", "models", "fail-alloc", "scheduled"];
 
 /// Returns the features of our crates as one build has them: `crate feature`.
 fn features(words: &[&str]) -> Vec<String> {
