@@ -2,7 +2,7 @@
 # Shared by the scripts that use a volume or a mount; read with `source`, not run.
 #
 # Makes $work, a scratch folder that is unmounted and removed at the end whatever happens, and
-# finds $shoal, built in release mode.
+# finds $shoal, which is built.
 
 # Where commands are shown, also those whose output goes elsewhere.
 exec 3>&1
@@ -39,11 +39,12 @@ run() {
   printf '  %s(%d ms)%s\n' "$bold" $(((${EPOCHREALTIME/./} - start) / 1000)) "$plain" >&3
 }
 
-build_shoal() {
+build_shoal() {  # [PROFILE]
+  local profile=${1:-release}
   [[ -n ${SHOAL:-} ]] && { shoal=$SHOAL; return; }
-  echo "building (release) ..."
-  cargo build --release --quiet --package shoal-cli
-  shoal=$(target_folder)/release/shoal
+  echo "building ($profile) ..."
+  cargo build --profile "$profile" --quiet --package shoal-cli
+  shoal=$(target_folder)/$profile/shoal
 }
 
 target_folder() {

@@ -8,7 +8,7 @@
 #   --tree DIR   tree to fill the volume with (default: /usr/share)
 #   --files N    stop filling after about N files (default: 50000)
 #   --keep       leave volume and scratch folder
-#   SHOAL=FILE   use this binary instead of building one
+#   SHOAL=FILE   use this binary instead of building one, which is built for a first look, quickly
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib.sh
@@ -131,7 +131,7 @@ mount_part() {
 }
 
 scripts/setup.sh || echo "going on with what there is"
-build_shoal
+build_shoal quick
 make_work
 volume=$work/vol.img
 step "Make a volume"
@@ -148,6 +148,6 @@ else
   echo "no /dev/fuse, or no right to use it: going on without a mount"
   library_part
 fi
-step "How fast is it here? (library, 2 threads; shoal bench --help for more)"
+step "How fast is it here? (library, 2 threads; a release is about twice as fast; shoal bench --help)"
 run "$shoal" bench create --target "vol:$work/bench.img" --threads 2 --files 200000
 step "The tour is done: all checks passed"
