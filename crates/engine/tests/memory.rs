@@ -1,5 +1,6 @@
 //! Allocation failure at every allocation of a call in turn: the call fails with `ENOMEM` without a
 //! change, or succeeds. The volume must stay usable and consistent.
+//! A program of its own: it has an allocator of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

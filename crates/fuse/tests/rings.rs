@@ -1,7 +1,7 @@
 //! Failures that only rings can have: the ends of their connection, every processor's queue, more
 //! requests than slots. The rest of the mount's tests run through rings as well (see `common`).
-// Helpers outside a #[test] fail it by unwrapping, too.
-#![allow(clippy::unwrap_used)]
+//! A program of its own: these tests turn the kernel's switch of rings.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -12,37 +12,14 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 #[test]
 fn serve_helper() {
     common::serve();
-}
-
-/// The kernel's switch belongs to the machine: one test at a time, and restored afterwards.
-struct Switch {
-    before: String,
-    _turn: MutexGuard<'static, ()>,
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        std::fs::write(RINGS_SWITCH, &self.before).unwrap();
-    }
-}
-
-fn switch() -> Option<Switch> {
-    static TURN: Mutex<()> = Mutex::new(());
-    if !rings_possible() {
-        return None;
-    }
-    // A test that has failed has restored the switch, too.
-    let turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let before = std::fs::read_to_string(RINGS_SWITCH).unwrap().trim().to_owned();
-    Some(Switch { before, _turn: turn })
 }
 
 /// A mount through rings.

@@ -2,6 +2,7 @@
 //! here must notice. The same detectors find nothing when nothing is planted.
 //!
 //! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
+//! A program of its own: a defect is planted in the whole process.
 
 use shoal::raw::{Caller, Code, Error, Ino, SetAttr, SetTime, Volume, XattrFlags, mkfs_on};
 use shoal_base::planted::{Defect, plant};

@@ -69,20 +69,43 @@ pub(crate) fn rings_possible() -> bool {
     true
 }
 
+/// The kernel's switch belongs to the machine: one test at a time, also of other programs, and
+/// restored afterwards.
+pub(crate) struct Switch {
+    before: String,
+    _turn: std::fs::File,
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        std::fs::write(RINGS_SWITCH, &self.before).unwrap();
+    }
+}
+
+/// Waits for the turn to use rings; `None`, and a recorded skip, if the kernel has none.
+pub(crate) fn switch() -> Option<Switch> {
+    if !rings_possible() {
+        return None;
+    }
+    let turn = std::fs::File::open(RINGS_SWITCH).unwrap();
+    turn.lock().unwrap();
+    let before = std::fs::read_to_string(RINGS_SWITCH).unwrap().trim().to_owned();
+    Some(Switch { before, _turn: turn })
+}
+
 /// Runs all tests of this program through rings.
 pub(crate) fn again_through_rings() {
     let native = std::env::var_os("SHOAL_TEST_NATIVE").is_some();
-    if on_rings() || native || !rings_possible() {
+    if on_rings() || native {
         return;
     }
-    let before = std::fs::read_to_string(RINGS_SWITCH).unwrap();
+    // The mounts switch rings on.
+    let Some(_switch) = switch() else { return };
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--skip", "everything_through_rings", "--skip", "serve_helper"])
         .env("SHOAL_TEST_RINGS", "1")
-        .status();
-    // The mounts have switched rings on.
-    std::fs::write(RINGS_SWITCH, before.trim()).unwrap();
-    let status = status.unwrap();
+        .status()
+        .unwrap();
     assert!(status.success(), "through rings: {status}, see above");
 }
 
