@@ -192,7 +192,7 @@ fn simulator(root: &Path, kind: &str, rest: &Rest) -> Result<ExitCode, String> {
 }
 
 /// Runs the simulator, or its tests, with a scheduler's locks, atomics and threads in place of the
-/// real ones. The tests are built as all tests are, so that only what has the feature is built anew.
+/// real ones. The tests are built as all tests are: only crates with the feature are built anew.
 fn scheduled(root: &Path, test: bool, rest: &Rest) -> Result<ExitCode, String> {
     let words = match test {
         true => "test --quiet --workspace --features shoal-sim/scheduled --test scheduled --",

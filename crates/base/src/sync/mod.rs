@@ -1,17 +1,12 @@
 //! Locks, atomics, threads and time, in one place, so that everything between the device and the
 //! calls can run under a scheduler.
 //!
-//! By default these are re-exports from `parking_lot` and the standard library. With the
-//! feature `scheduled` they are `checked`: at every use the scheduler of `shuttle` may switch threads,
-//! and nothing waits, sleeps or reads a clock unknown to the scheduler. A whole volume with its
-//! threads then runs on one system thread, in an order determined by a seed (`cargo xtask sim
-//! --scheduled`). This is a cfg and not a feature because features are unified: no dependency can
-//! enable it for a release.
-//!
-//! Unit tests that model single structures use `checked` through the feature `models` of this
-//! crate, which only adds the module.
-//!
-//! `crew` spreads work over threads with either.
+//! By default these are re-exports from `parking_lot` and the standard library. With the feature
+//! `scheduled` they are `checked`: at every use the scheduler of `shuttle` may switch threads, and
+//! nothing waits, sleeps or reads a clock unknown to the scheduler. A whole volume with its threads
+//! then runs on one system thread, in an order determined by a seed (`cargo xtask sim
+//! --scheduled`). Features are unified, so whoever enables it does so for all: only the feature of
+//! the same name of the simulator does, and a test asserts that the command is built without.
 //!
 //! Rules for code that uses this module:
 //!
