@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Size of the volumes that tests make: enough for any segment size.
 pub(crate) const SIZE: &str = "256M";
@@ -69,7 +70,16 @@ impl Scratch {
     /// Runs `shoal` in it.
     pub(crate) fn shoal<I: IntoIterator<Item: AsRef<OsStr>>>(&self, arguments: I) -> Ran {
         let mut command = self.command(arguments);
-        let output = command.output().expect("run shoal");
+        let words: Vec<&OsStr> = command.get_args().collect();
+        let server = match words[..] {
+            [first, .., dir] if first == "umount" => shoal_fuse::server_pid(&self.path(dir)),
+            _ => None,
+        };
+        let mut output = command.output().expect("run shoal");
+        if let Some(server) = server.filter(|_| is_elsewhere(&output)) {
+            wait_for_end(server);
+            output.stderr.clear();
+        }
         Ran { line: format!("{command:?}"), output }
     }
 
@@ -130,6 +140,24 @@ fn remove_ring(volume: &Path) {
 /// Returns the ring's file of a volume that the superuser mounts, by the volume's id.
 pub(crate) fn ring_file(id: &str) -> PathBuf {
     Path::new("/run/shoal").join(format!("{}.ring", id.replace('-', "")))
+}
+
+/// Returns whether an unmount has left only mounts in other namespaces. Another test that begins
+/// one copies all mounts of that moment into it.
+fn is_elsewhere(unmounted: &Output) -> bool {
+    let said = String::from_utf8_lossy(&unmounted.stderr);
+    let places = said.split_once("it is also mounted ").map_or("", |(_, places)| places);
+    let is_other = |place: &str| place.contains("in the mount namespace of process");
+    said.lines().count() == 1 && !places.is_empty() && places.split(", ").all(is_other)
+}
+
+/// Waits until a process has ended: a server, with the last namespace that has its mount.
+fn wait_for_end(pid: u32) {
+    let end = Instant::now() + Duration::from_secs(300);
+    while Path::new(&format!("/proc/{pid}")).exists() {
+        assert!(Instant::now() < end, "process {pid} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Returns whether something is mounted there.
