@@ -147,7 +147,8 @@ pub(crate) fn ring_file(id: &str) -> PathBuf {
 fn is_elsewhere(unmounted: &Output) -> bool {
     let said = String::from_utf8_lossy(&unmounted.stderr);
     let places = said.split_once("it is also mounted ").map_or("", |(_, places)| places);
-    let is_other = |place: &str| place.contains("in the mount namespace of process");
+    let other = ["in the mount namespace of process", "more places"];
+    let is_other = |place: &str| other.iter().any(|part| place.contains(part));
     said.lines().count() == 1 && !places.is_empty() && places.split(", ").all(is_other)
 }
 
