@@ -66,11 +66,17 @@ use shoal::raw::Time;
 
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
-  Commands that look into a volume which is not mounted take VOLUME:/path, for example
-  vol.img:/home/ann. VOLUME alone, or VOLUME:, means its top directory. Only cp, tar, sync, rm and
-  parents also take local paths, rm and parents those in a mounted volume: there, an argument is a
-  place in a volume if it contains ':/' or ends with ':'. A local path that contains ':/' is written
-  with ./ before it.
+  A file in a volume that is not mounted is VOLUME:/path, for example vol.img:/home/ann. VOLUME
+  alone, or VOLUME:, means its top directory. Where it is mounted, a file is its ordinary path: all
+  commands on files take both. cp, tar and sync also take paths of other filesystems. An argument is
+  a place in a volume if it contains ':/' or ends with ':'. A local path that contains ':/' is
+  written with ./ before it.
+
+FILES THAT ARE WRITTEN:
+  A file for the user (dump, tar, trace, cp, the FILE of a mark) is written beside its name, and
+  gets it when it is whole and on disk: after a failure or an interruption it is what it was. The
+  volume that is read is refused, and another volume without --force. Pipes and devices are written
+  directly.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.

@@ -6,6 +6,10 @@
 use std::fmt::{self, Display};
 use std::io;
 
+use shoal::raw::Code;
+
+use crate::mounts;
+
 /// Everything that was asked for is done.
 pub(crate) const OK: u8 = 0;
 /// Some of it failed; each failure has been reported on its own line.
@@ -44,6 +48,9 @@ impl Failure {
     /// A volume that cannot be used. A refusal by the library names its object and remedy itself.
     pub(crate) fn volume(path: impl Display, error: &shoal::raw::Error) -> Failure {
         let line = match error {
+            shoal::raw::Error::Refused { code: Code::Busy, message } => {
+                mounts::explained(&path.to_string(), message).unwrap_or_else(|| message.clone())
+            }
             shoal::raw::Error::Refused { message, .. } => message.clone(),
             other => format!("{path}: {other}"),
         };

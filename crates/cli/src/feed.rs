@@ -1,6 +1,8 @@
 //! The changes below a directory since a mark, for commands that copy them.
 
-use shoal::raw::{Change, ChangeMark, Error, FileKind, Ino};
+use std::collections::HashSet;
+
+use shoal::raw::{Change, ChangeMark, Error, FileKind, Ino, split_parent};
 
 use crate::session::Session;
 
@@ -41,27 +43,90 @@ impl Feed<'_> {
     }
 
     /// Returns why the changes are not all that differs; `None`: they are.
-    ///
-    /// If a directory that has another name is not told as such, the files in it that have not
-    /// changed are not told either. No directory has another name if none is told.
-    pub(crate) fn gap(&self) -> Result<Option<&'static str>, Error> {
-        if self.has_subvolumes() {
-            return Ok(Some("changes in subvolumes are not told"));
-        }
-        let mut has_dirs = false;
+    pub(crate) fn gap(&self) -> Option<&'static str> {
+        self.has_subvolumes().then_some("changes in subvolumes are not told")
+    }
+
+    /// Returns what may differ without being told.
+    pub(crate) fn unsure(&self) -> Result<Unsure, Error> {
+        let mut dirs = HashSet::new();
         let read = self.pass::<Error>(&mut |change| {
-            has_dirs |= change.file == Some(FileKind::Directory);
+            if change.file == Some(FileKind::Directory) {
+                dirs.extend(change.names.iter().map(|name| relative(name.path())));
+            }
             Ok(())
         });
         let (_, has_all) = read??;
-        let what = "renamed directories since the mark are not known (shoal changes --keep-removed \
-                    on keeps them from then on)";
-        Ok((!has_all && has_dirs).then_some(what))
+        Ok(Unsure { dirs: (!has_all).then_some(dirs) })
     }
 
     /// Returns whether there are subvolumes below, which are all in the top of the volume.
     pub(crate) fn has_subvolumes(&self) -> bool {
         let mut all = self.session.volume.subvolumes().list().into_iter();
         self.dir == Ino::ROOT && all.any(|subvolume| !subvolume.deleted)
+    }
+}
+
+/// What may differ below a directory because not all removed names are told.
+///
+/// A name is only gone from a directory that is told. A directory may have another name if it is
+/// told, and the one that it is in: then the files in it that have not changed are not told, though
+/// their paths are other ones. Every other directory has the name that it had at the mark.
+#[derive(Default)]
+pub(crate) struct Unsure {
+    /// Paths of the directories that are told; `None`: all removed names are told.
+    dirs: Option<HashSet<Vec<u8>>>,
+}
+
+impl Unsure {
+    /// Returns whether names may be gone from the told directories without being told.
+    pub(crate) fn has_missing(&self) -> bool {
+        self.dirs.is_some()
+    }
+
+    /// Returns whether a directory that is told may have another name.
+    pub(crate) fn is_whole(&self, path: &[u8]) -> bool {
+        let Some(dirs) = &self.dirs else { return false };
+        !path.is_empty() && dirs.contains(path) && dirs.contains(split_parent(path).0)
+    }
+
+    /// Returns whether a path is below such a directory.
+    pub(crate) fn is_covered(&self, path: &[u8]) -> bool {
+        let mut above = path;
+        while self.dirs.is_some() && !above.is_empty() {
+            above = split_parent(above).0;
+            if self.is_whole(above) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Returns a path of the feed, in which the directory itself is a dot, as one that is empty then.
+pub(crate) fn relative(path: Vec<u8>) -> Vec<u8> {
+    if path == b"." { Vec::new() } else { path }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_may_have_another_name_if_the_one_above_has_changed() {
+        let dirs = ["", "a", "b/c", "b/c/d"].map(|path| path.as_bytes().to_vec());
+        let unsure = Unsure { dirs: Some(dirs.into_iter().collect()) };
+        let check = |path: &str| {
+            let path = path.as_bytes();
+            (unsure.is_whole(path), unsure.is_covered(path))
+        };
+        assert_eq!(check(""), (false, false));
+        assert_eq!(check("f"), (false, false));
+        assert_eq!(check("a"), (true, false));
+        assert_eq!(check("a/x/y"), (false, true));
+        assert_eq!(check("b/c"), (false, false));
+        assert_eq!(check("b/c/d"), (true, false));
+        assert_eq!(check("b/c/d/e"), (false, true));
+        assert!(!Unsure::default().is_whole(b"a") && !Unsure::default().is_covered(b"a/b"));
     }
 }

@@ -11,10 +11,14 @@
 mod accounts;
 mod clock;
 mod exclude;
-mod failure;
 mod size;
-mod tags;
 mod text;
+
+mod mounts;
+
+mod failure;
+
+mod tags;
 
 mod acl;
 mod args;
@@ -25,13 +29,14 @@ mod operations;
 mod keeping;
 mod location;
 mod logging;
-mod marks;
 mod mounted;
+mod new_file;
 mod output;
 mod progress;
 mod rings;
 mod store;
 
+mod marks;
 mod patience;
 
 mod session;

@@ -1,12 +1,13 @@
 //! Marks of the change feed on the command line, and in files.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 
 use shoal::raw::ChangeMark;
 
 use crate::failure::{Failure, Reason, Result};
+use crate::new_file::{Terms, write_whole};
 
 /// Returns the mark that is given as text, or is in a file; `None` if there is none, or no such
 /// file.
@@ -29,14 +30,5 @@ pub(crate) fn read(text: Option<&str>, file: Option<&Path>) -> Result<Option<Cha
 
 /// Replaces the file of a mark, so that it has the old or the new one at any time.
 pub(crate) fn replace(file: &Path, mark: &ChangeMark) -> Result<()> {
-    let replaced = || {
-        let mut temporary = file.as_os_str().to_owned();
-        temporary.push(".new");
-        let temporary = PathBuf::from(temporary);
-        let mut new = File::create(&temporary)?;
-        writeln!(new, "{mark}")?;
-        new.sync_all()?;
-        fs::rename(&temporary, file)
-    };
-    replaced().map_err(|error| Failure::failed(file.display(), Reason::from(error)))
+    write_whole(file, format!("{mark}\n").as_bytes(), &Terms::default())
 }

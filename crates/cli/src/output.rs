@@ -1,18 +1,10 @@
 //! Standard output: text lines and JSON objects, one a line.
 
-use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use crate::failure::{Failure, Result};
 use crate::json::Object;
 use crate::text::printable;
-
-/// Creates a file for contents or names of all users' files: a new one is its owner's alone.
-pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
-}
 
 /// Buffered standard output, which turns its errors into failures.
 pub(crate) struct Out {
@@ -26,6 +18,11 @@ impl Out {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         Out { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal }
+    }
+
+    /// Writes a line of headings, if a person reads.
+    pub(crate) fn heading(&mut self, line: &str) -> Result<()> {
+        if self.terminal { self.line(line) } else { Ok(()) }
     }
 
     /// Writes bytes as they are.

@@ -3,23 +3,39 @@
 /// Units, each 1024 times the one before.
 const UNITS: &[u8] = b"KMGTPE";
 
-/// Parses `8G`, `512`, `64MiB`, `1t`: a whole number and an optional binary unit.
+/// Most digits behind the point.
+const PART_MAX: usize = 18;
+
+/// Parses `8G`, `512`, `64MiB`, `1.5t`: a number and an optional binary unit. Rounds down to a byte.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let explain = |what: &str| {
-        format!("'{text}' {what}: write a whole number of bytes, or one with K, M, G or T, as 8G")
+        format!("'{text}' {what}: write a whole number of bytes, or one with K, M, G or T, as 1.5G")
     };
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     if digits == 0 {
         return Err(explain("is not a size"));
     }
-    let (number, unit) = text.split_at(digits);
+    let (number, rest) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| explain("is too large"))?;
+    let (part, unit) = match rest.strip_prefix('.') {
+        None => ("", rest),
+        Some(rest) => {
+            let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+            rest.split_at(digits)
+        }
+    };
     let power = unit_power(unit).ok_or_else(|| explain("is not a size"))?;
-    1024u64
-        .checked_pow(power)
-        .and_then(|factor| number.checked_mul(factor))
-        .filter(|bytes| i64::try_from(*bytes).is_ok())
-        .ok_or_else(|| explain("is too large"))
+    // A point without digits behind it, and a part of a byte.
+    if rest.starts_with('.') && (part.is_empty() || part.len() > PART_MAX || power == 0) {
+        return Err(explain("is not a size"));
+    }
+    let factor = 1024u64.checked_pow(power);
+    let bytes = factor.and_then(|factor| {
+        let whole = 10u128.pow(part.len() as u32);
+        let part = u128::from(part.parse().unwrap_or(0u64)) * u128::from(factor) / whole;
+        number.checked_mul(factor)?.checked_add(part as u64)
+    });
+    bytes.filter(|it| i64::try_from(*it).is_ok()).ok_or_else(|| explain("is too large"))
 }
 
 /// Returns the power of 1024 of a unit; `None` when it is no unit.
@@ -169,6 +185,10 @@ mod tests {
             ("8GB", 8 << 30),
             ("2T", 2 << 40),
             ("12b", 12),
+            ("1.5G", 3 << 29),
+            ("0.5 KiB", 512),
+            ("1.0005K", 1024),
+            ("7.999999999999999999E", (8 << 60) - 2),
         ];
         for (text, bytes) in cases {
             assert_eq!(parse(text), Ok(*bytes), "{text}");
@@ -177,11 +197,14 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_explained() {
-        for text in ["", "G", "-1", "8X", "1.5G", "8GG", "0x10", "8 G B", "é"] {
+        for text in [
+            "", "G", "-1", "8X", "1.5", "1.G", ".5G", "1.5.5G", "1.5X", "1,5G", "8GG", "0x10",
+            "8 G B", "é",
+        ] {
             let error = parse(text).expect_err(text);
-            assert!(error.contains("is not a size") && error.contains("8G"), "{text}: {error}");
+            assert!(error.contains("is not a size") && error.contains("1.5G"), "{text}: {error}");
         }
-        for text in ["99999999999999999999", "9999999T", "8E"] {
+        for text in ["99999999999999999999", "9999999T", "8E", "8.1E"] {
             assert!(parse(text).expect_err(text).contains("too large"), "{text}");
         }
     }

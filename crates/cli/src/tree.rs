@@ -2,13 +2,13 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use shoal::raw::{Attr, Error, FileKind};
 
 use crate::failure::{Failure, Result};
-use crate::in_mount::InMount;
+use crate::in_mount::{self, InMount};
 use crate::location::{Location, Place, join};
 use crate::mounted::NOT_OURS;
 use crate::session::{Access, Session, Sessions};
@@ -42,6 +42,28 @@ pub(crate) struct Missing {
     pub error: Error,
 }
 
+/// Returns the path of a place in a mount, also of one that is not there yet; `None`: it is in a
+/// volume that can be opened here. The failure is that it is in neither.
+pub(crate) fn mounted_path(place: &OsStr) -> Result<Option<PathBuf>> {
+    let Place::Local(path) = Place::parse(place) else { return Ok(None) };
+    let real = path.canonicalize();
+    let bytes = real.as_ref().unwrap_or(&path).as_os_str().as_bytes();
+    // The name of a directory itself is below it by a dot.
+    if in_mount::is_below_mount(bytes) || in_mount::is_below_mount(&join(bytes, b"x")) {
+        return Ok(Some(path));
+    }
+    let is_neither = real.is_err() || path.is_dir() || is_no_volume(&path);
+    match is_neither {
+        true => Err(Failure::usage(printable(path.as_os_str().as_bytes()), NOT_OURS)),
+        false => Ok(None),
+    }
+}
+
+/// Returns whether a file holds no volume, so that it can only be meant as a file itself.
+fn is_no_volume(path: &Path) -> bool {
+    path.is_file() && matches!(shoal::raw::identify(path), Ok(None))
+}
+
 impl Operand {
     /// Opens a place: `VOLUME:/path`, a volume, or a path in a mount. The failure is that of
     /// opening the volume, or that there is none.
@@ -58,7 +80,7 @@ impl Operand {
                 Ok(Some((mount, attr))) => {
                     return Ok(Ok(Operand { tree: Tree::Mount(Rc::new(mount)), path, attr }));
                 }
-                Ok(None) if Path::new(place).is_dir() => {
+                Ok(None) if Path::new(place).is_dir() || is_no_volume(Path::new(place)) => {
                     return Err(Failure::usage(printable(&path), NOT_OURS));
                 }
                 Ok(None) => {}

@@ -110,12 +110,14 @@ impl Session {
 
     /// Returns the process that lives as long as the mount: the keeper, as long as it is there.
     pub(crate) fn server(&self) -> u32 {
+        self.keeper().unwrap_or_else(std::process::id)
+    }
+
+    /// Returns the process that will replace this server if it dies; `None`: it has none, or has
+    /// outlived it.
+    pub(crate) fn keeper(&self) -> Option<u32> {
         let parent = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
-        match self.keeper {
-            0 => std::process::id(),
-            keeper if parent == Some(keeper) => keeper,
-            _ => std::process::id(),
-        }
+        parent.filter(|parent| self.keeper == *parent && self.keeper != 0)
     }
 
     /// Returns the inode of a node id. The kernel calls the top 1, whatever it is.

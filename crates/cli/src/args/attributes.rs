@@ -22,10 +22,10 @@ EXAMPLES:
     shoal xattr get vol.img:/a user.origin
 ";
 
-/// Get, set, list and remove extended attributes of files in a volume
+/// Get, set, list and remove extended attributes of files
 ///
-/// A symlink is followed, unless -P is given. In a mounted volume use getfattr(1), setfattr(1),
-/// getfacl(1) and setfacl(1).
+/// Of files in a mount, or as VOLUME:/path. A symlink is followed, unless -P is given. Access
+/// control lists are read and set by shoal getfacl and shoal setfacl.
 #[derive(Args, Debug)]
 #[command(after_long_help = XATTR_AFTER, disable_help_subcommand = true)]
 pub(crate) struct XattrArgs {
@@ -46,8 +46,8 @@ pub(crate) enum XattrCommand {
 /// File argument of the commands about attributes.
 #[derive(Args, Debug)]
 pub(crate) struct XattrPlace {
-    /// File, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", value_hint = ValueHint::AnyPath)]
+    /// File, in a mount or as VOLUME:/path
+    #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub place: OsString,
     /// Take a symlink itself, not its target
     #[arg(short = 'P', long)]

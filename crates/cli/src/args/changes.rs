@@ -29,8 +29,8 @@ LINES:
 REMOVED NAMES:
   A volume keeps the names of removed files only with --keep-removed on, and then the newest, at
   most 3 MiB. Names that are no longer known are not listed: the directories that they were in have
-  an M, and a message says so. Compare a copy with those directories then, or the whole copy, for
-  instance by 'rsync --delete'.
+  an M. A message says so if any directory is listed. Compare a copy with those directories then, or
+  the whole copy, for instance by 'rsync --delete'.
 
 FEEDING OTHER TOOLS:
   --removed prints the paths to delete from a copy: paths that are gone, and the old paths of
@@ -40,7 +40,8 @@ FEEDING OTHER TOOLS:
 OUTPUT AS JSON:
   One object a line: kind (created, changed, renamed, removed), inode, generation, type, paths,
   from, and more, which is true if the next object has further paths of the same inode. The last
-  object has mark, and all_removed: false if removed names are missing.
+  object has mark, and all_removed: false if removed names may be missing, which then were in the
+  directories that are listed.
 
 ON A MOUNT:
   The server lists the changes that the user could find: each directory on the way from PLACE needs
@@ -51,7 +52,7 @@ ON A MOUNT:
 
 EXIT STATUS:
   0   All changes were listed.
-  1   A mark was refused, something could not be read, or --removed is incomplete.
+  1   A mark was refused, something could not be read, or --removed may be incomplete.
   2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
 
 EXAMPLES:

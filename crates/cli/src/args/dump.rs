@@ -11,6 +11,10 @@ STREAM:
   original. Space that is free takes nothing. Compress the stream with any program. It has
   the files of all users: a file made by --output can be read by its owner alone.
 
+FILE:
+  --output writes beside FILE, and gives it its name when it is whole and on disk: until then, and
+  after a failure or an interruption, FILE is what it was. A pipe or device is written directly.
+
   The volume must not be mounted. A volume that was not closed is opened and closed first.
 
 EXIT STATUS:
@@ -34,13 +38,17 @@ pub(crate) struct DumpArgs {
     /// Write the stream to FILE; without it, to standard output
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
+    /// Write FILE also over another volume
+    #[arg(long, requires = "output")]
+    pub force: bool,
 }
 
 const RESTORE_AFTER: &str = "\
 RESTORE:
   The volume is as large as the dumped one; a device must be at least so large, and 'shoal grow'
   takes the rest. Each segment is verified. The superblock is written last: if the command is
-  interrupted, or the stream is damaged or cut off, there is no volume.
+  interrupted, or the stream is damaged or cut off, there is no volume. With --force a file stays
+  as it was until the new volume is whole, so both need space; a device is overwritten.
 
 EXIT STATUS:
   0   The volume is restored, and on disk.

@@ -62,15 +62,15 @@ pub(crate) struct StatArgs {
     pub json: bool,
 }
 
-/// Write files of a volume to standard output
+/// Write files to standard output
 ///
 /// With --token, the one file that a token opens (shoal share), from a volume that is not mounted;
 /// on a mount, read the file .shoal-open/TOKEN in its top directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub(crate) struct CatArgs {
-    /// Files, as VOLUME:/path; with --token the volume alone
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Files, in a mount or as VOLUME:/path; with --token the volume alone
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Write the file of this token
     #[arg(long, value_name = "TOKEN")]
@@ -143,7 +143,7 @@ pub(crate) struct CpArgs {
     /// Accepted out of habit: mode, owner and times are kept anyway
     #[arg(short, long)]
     pub preserve: bool,
-    /// Accepted out of habit: files are overwritten anyway
+    /// Overwrite DESTINATION also if it holds a volume; other files are overwritten anyway
     #[arg(short, long)]
     pub force: bool,
     /// Copy to DESTINATION itself, also if it is a directory
@@ -154,14 +154,14 @@ pub(crate) struct CpArgs {
     pub verbose: bool,
 }
 
-/// Rename or move files within a volume
+/// Rename or move files within a volume or mount
 ///
 /// If the destination is a directory, the sources are moved into it; a file in the way is
 /// replaced. To move between volumes, copy with cp and remove with rm.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub(crate) struct MvArgs {
-    /// Files to move, as VOLUME:/path
+    /// Files to move, in a mount or as VOLUME:/path
     #[arg(value_name = "SOURCE", required = true, value_hint = ValueHint::AnyPath)]
     pub sources: Vec<OsString>,
     /// Destination, in the same volume
@@ -255,12 +255,12 @@ pub(crate) struct RmArgs {
     pub force: bool,
 }
 
-/// Make directories in a volume
+/// Make directories
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub(crate) struct MkdirArgs {
-    /// Directories, as VOLUME:/path
-    #[arg(value_name = "VOLUME:/PATH", required = true, value_hint = ValueHint::AnyPath)]
+    /// Directories, in a mount or as VOLUME:/path
+    #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Make the directories above, too; a directory that exists is no error
     #[arg(short, long)]
@@ -281,14 +281,14 @@ EXAMPLES:
     shoal ln -s ../shared/c vol.img:/d/c
 ";
 
-/// Make hard or symbolic links in a volume
+/// Make hard or symbolic links
 #[derive(Args, Debug)]
 #[command(after_long_help = LN_AFTER)]
 pub(crate) struct LnArgs {
-    /// The file that gets another name, as VOLUME:/path; with -s any text
+    /// The file that gets another name, in a mount or as VOLUME:/path; with -s any text
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub target: OsString,
-    /// The new name, as VOLUME:/path; if it is a directory, the target's own name in it
+    /// The new name, in the same volume; if it is a directory, the target's own name in it
     #[arg(value_name = "LINK", value_hint = ValueHint::AnyPath)]
     pub link: OsString,
     /// Make a symbolic link, whose contents are TARGET as it is written

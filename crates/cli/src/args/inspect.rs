@@ -52,7 +52,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = STATS_AFTER)]
 pub(crate) struct StatsArgs {
-    /// The volume's file or device, or a directory where it is mounted
+    /// The volume's file or device, LABEL= or UUID=, or a directory where it is mounted
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Print JSON

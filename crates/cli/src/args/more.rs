@@ -34,7 +34,7 @@ EXIT STATUS:
 #[derive(Args, Debug)]
 #[command(after_long_help = DF_AFTER, disable_help_flag = true)]
 pub(crate) struct DfArgs {
-    /// Volumes, places in them as VOLUME:/path, or paths in mounts
+    /// Volumes, mounted or not, places in them as VOLUME:/path, or paths in mounts
     #[arg(value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
     /// Show sizes with units: 1.5G

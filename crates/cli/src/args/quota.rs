@@ -123,8 +123,8 @@ pub(crate) struct QuotaShowArgs {
 const LIST_AFTER: &str = "\
 OUTPUT:
   One quota a line: bytes in use and their limit, inodes in use and their limit, and the path of the
-  directory. A use with > in front is still to be counted, and a lower bound. With --json, one
-  object a line:
+  directory; on a terminal below a line of headings. A use with > in front is still to be counted,
+  and a lower bound. With --json, one object a line:
 
     path        of the directory; path_bytes as in shoal ls --json
     ino         its inode number

@@ -76,7 +76,10 @@ pub(crate) struct ShareArgs {
     /// Lifetime: seconds, or a number with s, m, h or d
     #[arg(long = "for", value_name = "TIME", default_value = "1h", value_parser = super::duration)]
     pub lifetime: u64,
+    /// Print one JSON object: token, rights (r or rw), lifetime (seconds)
+    #[arg(long)]
+    pub json: bool,
     /// Revoke all tokens of the volume
-    #[arg(long, conflicts_with_all = ["rights", "lifetime"])]
+    #[arg(long, conflicts_with_all = ["rights", "lifetime", "json"])]
     pub revoke: bool,
 }

@@ -67,7 +67,8 @@ pub(crate) struct SubvolumeCreateArgs {
 
 const LIST_AFTER: &str = "\
 OUTPUT:
-  One subvolume a line, by number: the number, inodes in use, and the name. A deleted subvolume is
+  One subvolume a line, by number: the number, inodes in use, and the name; on a terminal below a
+  line of headings. A deleted subvolume is
   listed without a name until its space is free. With --json, one object a line:
 
     number     top 16 bits of its inode numbers

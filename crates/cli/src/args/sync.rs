@@ -25,17 +25,29 @@ WITH DEST:
 BY CHANGES:
   If SOURCE is in a volume that is not mounted, its mark ('shoal changes') is kept in the attribute
   user.shoal.sync of DEST after each sync without a failure. The next one then compares only the
-  changes since, and takes the time of these, not of all files. Switch on that the volume keeps
-  removed names, by 'shoal changes VOLUME --keep-removed on': without them a directory may have been
-  renamed, and everything is compared. So it is if there is no mark, or one of another directory or
-  of other options --exclude or --delete; if the mark is refused, as after a repair of the volume;
-  with --checksum or --full; and if SOURCE is the top of a volume with subvolumes, whose changes are
-  not listed. --verbose and --stats print which it was. Changes made in DEST by other programs are
-  not seen by such a sync: --full repairs them.
+  changes since, and takes the time of these, not of all files. Everything is compared if there is
+  no mark, or one of another directory or of other options --exclude or --delete; if the mark is
+  refused, as after a repair of the volume; with --checksum or --full; and if SOURCE is the top of a
+  volume with subvolumes, whose changes are not listed. --verbose and --stats print which it was.
+  Changes made in DEST by other programs are not seen by such a sync: --full repairs them.
+
+  It takes least if the volume keeps removed names ('shoal changes VOLUME --keep-removed on').
+  Otherwise the directories that have changed are also listed in DEST, to find removed files; and a
+  directory that may have been renamed is compared with everything below: one that has changed
+  together with the directory above.
+
+ATTRIBUTES:
+  An extended attribute or access control list that DEST refuses, or has no room for, is named, and
+  the status is 1, each time. Not those that only the superuser may set, if another user runs it.
 
 OUTPUT:
   With --verbose or --dry-run a line for each change: create, update, link, attributes, delete or
-  delete-tree, and the path.
+  delete-tree, and the path. With --stats --json one object at the end:
+
+    compared     changes or everything: what was compared
+    files, created, updated, attributes, deleted
+                 numbers: compared, made, replaced, given other attributes, removed
+    bytes        copied
 
 EXIT STATUS:
   0   Everything was done.
@@ -90,4 +102,7 @@ pub(crate) struct SyncArgs {
     /// Print how much was compared and changed
     #[arg(long, requires = "destination")]
     pub stats: bool,
+    /// Print it as one JSON object
+    #[arg(long, requires = "stats", conflicts_with_all = ["verbose", "dry_run"])]
+    pub json: bool,
 }

@@ -35,9 +35,10 @@ INCREMENTS:
   -N stores files whose contents or attributes have changed after a time, and all directories.
   --since and --mark-file store the changes that 'shoal changes' lists, without a walk: MEMBERS
   cannot be given.
-  Removed files are not in the archive: see 'shoal changes --removed'. If a directory may have
-  been renamed and the volume does not keep removed names ('shoal changes --keep-removed on'),
-  everything is archived, and a message says so; so it is of the top of a volume with subvolumes.
+  Removed files are not in the archive: see 'shoal changes --removed'. If the volume does not keep
+  removed names ('shoal changes VOLUME --keep-removed on'), a directory that may have been renamed
+  is stored with everything below: one that has changed together with the directory above. Of the
+  top of a volume with subvolumes everything is archived, and a message says so.
 
 OUTPUT:
   -t prints as GNU tar does, -tv with times in UTC. -v prints each member, on standard error if the
@@ -85,6 +86,9 @@ pub(crate) struct TarArgs {
     /// Print each member; twice: with its attributes
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
+    /// Write the archive also over a volume
+    #[arg(long, requires = "create")]
+    pub force: bool,
     /// Compress with zstd; when reading it is recognised
     #[arg(long)]
     pub zstd: bool,

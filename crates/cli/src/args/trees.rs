@@ -127,7 +127,13 @@ pub(crate) struct FindArgs {
 const DU_AFTER: &str = "\
 OUTPUT:
   A line for each directory, behind those of the directories in it: the size of everything in and
-  below it, a tab, and its path in the volume. Sizes are rounded up to the unit.
+  below it, a tab, and its path in the volume. Sizes are rounded up to the unit. With --json, one
+  object a line:
+
+    path         string; path_bytes as in shoal ls --json; of the sum of all places, total
+    bytes        space, or with --apparent-size contents
+    inodes
+    newest       {sec, nsec} since 1970, with --time
 
 COUNTED:
   The space that the blocks of files and directories take, as stat shows it. Contents that are kept
@@ -214,6 +220,9 @@ pub(crate) struct DuArgs {
     /// Count inodes, not space
     #[arg(long)]
     pub inodes: bool,
+    /// Print JSON, one object a line
+    #[arg(long, conflicts_with_all = ["null", "human_readable", "block_size"])]
+    pub json: bool,
     /// Do not go into subvolumes
     #[arg(short = 'x', long)]
     pub one_file_system: bool,

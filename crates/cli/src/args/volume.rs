@@ -247,9 +247,11 @@ OUTPUT:
   Of a mounted volume, one object:
 
     mount, size, free, available             bytes
-    volume, id, label, version, features, created, options, shoal, server, uptime, writable,
-    checkpoint, checkpoint_age, scrub_age    only for the superuser and the user who mounted;
-                                             server: a process; uptime, ages: seconds
+    volume, id, label, version, features, created, options, shoal, server, keeper, uptime,
+    writable, checkpoint, checkpoint_age, scrub_age
+                                             only for the superuser and the user who mounted;
+                                             server, keeper: processes, keeper null if there is
+                                             none; uptime, ages: seconds
     read_only                                the reason, only if it takes no changes
     now                                      {name: value}, gauges
 
@@ -260,7 +262,7 @@ EXIT STATUS:
 
 /// Show a volume's geometry, usage and features
 ///
-/// Nothing is changed. For a mounted volume name the mount: its server answers.
+/// Nothing is changed. Of a mounted volume, named by its path or its mount, the server answers.
 #[derive(Args, Debug)]
 #[command(after_long_help = INFO_AFTER)]
 pub(crate) struct InfoArgs {

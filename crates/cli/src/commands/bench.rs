@@ -3,9 +3,13 @@
 use std::io::{self, Write};
 
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
+use crate::new_file::{self, Terms};
 
 /// Runs a workload.
 pub(crate) fn run(args: &shoal_bench::Args) -> Result<u8> {
+    if let Some(plot) = &args.plot {
+        new_file::guard(plot, &Terms::default())?;
+    }
     let mut out = Watched { out: io::stdout().lock(), closed: false };
     match shoal_bench::run_into(args, &mut out) {
         Ok(()) => Ok(OK),

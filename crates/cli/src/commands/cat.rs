@@ -1,13 +1,22 @@
 //! `shoal cat`.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::io::Errno;
 use shoal::raw::{Code, FileKind, Ino, Rights, Token};
 
 use crate::args::CatArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::location::Location;
+use crate::mounted;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
+use crate::tree::mounted_path;
 
 /// Bytes read at once.
 const PIECE: usize = 1 << 20;
@@ -22,6 +31,10 @@ pub(crate) fn run(args: &CatArgs) -> Result<u8> {
         let mut progress = Progress::counting();
         let mut buffer = vec![0; PIECE];
         for place in &args.places {
+            if let Some(path) = mounted_path(place)? {
+                from_mount(&path, &mut out, &mut progress, &mut buffer)?;
+                continue;
+            }
             let location = Location::parse(place);
             let session = sessions.get(&location)?;
             match regular(&session, &location) {
@@ -39,6 +52,10 @@ fn by_token(args: &CatArgs, text: &str) -> Result<u8> {
     let [place] = &args.places[..] else {
         return Err(Failure::usage("--token", "opens one file: name one volume"));
     };
+    if let Some(path) = mounted_path(place)? {
+        let what = "is mounted: read the file .shoal-open/TOKEN in the top directory of the mount";
+        return Err(Failure::usage(printable(path.as_os_str().as_bytes()), what));
+    }
     let location = Location::parse(place);
     if location.path != b"/" {
         return Err(Failure::usage(location.label(), "is no volume: the token has no path"));
@@ -58,6 +75,40 @@ fn by_token(args: &CatArgs, text: &str) -> Result<u8> {
         copy(&session, ino, &location, &mut out, &mut progress, &mut vec![0; PIECE])?;
         out.flush()?;
         Ok(progress.finish())
+    })
+}
+
+/// Writes a file of a mount.
+fn from_mount(
+    path: &Path,
+    out: &mut Out,
+    progress: &mut Progress,
+    buffer: &mut [u8],
+) -> Result<()> {
+    let mut copied = || {
+        let mut file = File::from(mounted::open_at(path)?);
+        let kind = file.metadata()?.file_type();
+        match kind.is_file() {
+            true => {}
+            false if kind.is_dir() => return Err(Reason::from(Errno::ISDIR)),
+            false => return Err(Reason::from(Errno::NODEV)),
+        }
+        loop {
+            match file.read(buffer) {
+                Ok(0) => return Ok(Ok(())),
+                Ok(read) => {
+                    if let Err(failure) = out.bytes(&buffer[..read]) {
+                        return Ok(Err(failure));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    };
+    copied().unwrap_or_else(|reason: Reason| {
+        progress.failure(printable(path.as_os_str().as_bytes()), reason);
+        Ok(())
     })
 }
 

@@ -134,8 +134,8 @@ impl Feed<'_> {
 
     fn warn(&self) {
         eprint_line(&format!(
-            "{}: not all removed names since the mark are known: compare the directories that are \
-             told (--keep-removed on keeps them from then on)",
+            "{}: removed names since the mark may be missing: compare the directories that are \
+             listed (shoal changes VOLUME --keep-removed on keeps the names from then on)",
             self.place.label()
         ));
     }
@@ -148,11 +148,13 @@ impl Feed<'_> {
         mark.map_err(|error| self.failed(error))
     }
 
-    /// Writes what has changed since a mark. Returns whether there was anything, and the end.
+    /// Writes what has changed since a mark. Returns whether there was anything, and the end. No
+    /// removed name is missing if no directory is told: it would be gone from one.
     fn tell(&self, out: &mut Out, since: Option<&ChangeMark>) -> Result<(bool, ChangesEnd)> {
-        let (mut told, mut written) = (false, Ok(()));
+        let (mut told, mut has_dirs, mut written) = (false, false, Ok(()));
         let mut each = |change: ChangeFound| {
             told = true;
+            has_dirs |= change.file == Some(FileKind::Directory);
             written = self.change(out, &change);
             written.is_ok()
         };
@@ -178,6 +180,7 @@ impl Feed<'_> {
             }
         };
         written?;
+        let end = end.map(|end| ChangesEnd { all_removed: end.all_removed || !has_dirs, ..end });
         end.map(|end| (told, end)).ok_or_else(|| self.failed(Code::Io.into()))
     }
 

@@ -25,6 +25,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::args::CpArgs;
 use crate::failure::{Failure, Result};
 use crate::location::{Location, Place};
+use crate::new_file::{self, Terms};
 use crate::session::{Access, Session, Sessions};
 
 use copier::{Copier, Destination};
@@ -60,15 +61,15 @@ pub(crate) fn run(args: &CpArgs) -> Result<u8> {
         Place::Local(path) => Sessions::run(Access::Read, |sessions| {
             let sources = open_sources(&sources, sessions)?;
             let shunned = volume_files(&sources, None);
-            let path = path.as_os_str().as_bytes();
-            copy_all(args, &sources, &Local::new(), path, shunned)
+            let place = (path.as_os_str().as_bytes(), Some(&*path));
+            copy_all(args, &sources, &Local::new(), place, shunned)
         }),
         Place::Volume(place) => Sessions::run(Access::Write, |sessions| {
             let session = sessions.get(&place)?;
             let sources = open_sources(&sources, sessions)?;
             let shunned = volume_files(&sources, Some(&session));
             let target = InVolume::new(session);
-            copy_all(args, &sources, &target, &place.path, shunned)
+            copy_all(args, &sources, &target, (&place.path, None), shunned)
         }),
     }
 }
@@ -84,6 +85,16 @@ fn in_volume(place: &Place) -> Option<&Location> {
 enum Opened {
     Local(Vec<u8>),
     Volume(Rc<Session>, Vec<u8>),
+}
+
+impl Opened {
+    /// Returns the volume's file or device.
+    fn volume(&self) -> Option<&Path> {
+        match self {
+            Opened::Volume(session, _) => Some(&session.path),
+            Opened::Local(_) => None,
+        }
+    }
 }
 
 fn open_sources(places: &[Place], sessions: &mut Sessions) -> Result<Vec<Opened>> {
@@ -102,7 +113,7 @@ fn copy_all<T: Side>(
     args: &CpArgs,
     sources: &[Opened],
     target: &T,
-    path: &[u8],
+    (path, local): (&[u8], Option<&Path>),
     shunned: Vec<Id>,
 ) -> Result<u8> {
     let destination = Destination::find(target, path, !args.no_target_directory)
@@ -112,6 +123,12 @@ fn copy_all<T: Side>(
             target.label(path),
             "is not a directory (several files can only be copied into one)",
         ));
+    }
+    if let Some(path) = local.filter(|_| !destination.is_directory()) {
+        // Only of what is named itself: a tree may well have volumes in it.
+        let volumes: Vec<&Path> = sources.iter().filter_map(Opened::volume).collect();
+        let terms = Terms { sources: &volumes, force: Some(args.force), ..Terms::default() };
+        new_file::guard(path, &terms)?;
     }
     let recursive = args.recursive || args.archive;
     let existing = match (args.no_clobber, args.update) {
@@ -135,12 +152,9 @@ fn copy_all<T: Side>(
 /// The files that hold the volumes in use: copying one into itself would never end, and
 /// overwriting one would destroy what is being read.
 fn volume_files(sources: &[Opened], target: Option<&Rc<Session>>) -> Vec<Id> {
-    let from_sources = sources.iter().filter_map(|source| match source {
-        Opened::Volume(session, _) => Some(session),
-        Opened::Local(_) => None,
-    });
+    let target = target.map(|session| &*session.path);
     let identify = |path: &Path| local::identify(OsStr::as_bytes(path.as_os_str()));
-    from_sources.chain(target).filter_map(|session| identify(&session.path)).collect()
+    sources.iter().filter_map(Opened::volume).chain(target).filter_map(identify).collect()
 }
 
 /// A tree is walked with open directories, a few for each level, so that paths of any length and

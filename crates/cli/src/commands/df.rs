@@ -9,7 +9,9 @@ use shoal::raw::StatFs;
 use crate::args::DfArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::json::Object;
+use crate::location::Place;
 use crate::mounted;
+use crate::mounts;
 use crate::output::Out;
 use crate::patience;
 use crate::progress::Progress;
@@ -57,6 +59,13 @@ pub(crate) fn run(args: &DfArgs) -> Result<u8> {
 
 /// Returns the space of the volume that a place is in, or of the quota that it is below.
 fn of_place(sessions: &mut Sessions, place: &OsStr) -> Result<Result<Row, (String, Reason)>> {
+    if let Place::Local(path) = Place::parse(place)
+        && !path.is_dir()
+        && let Some(dir) = mounts::of_volume(&path)
+    {
+        let row = of_mount(&dir, &dir, place.as_bytes());
+        return Ok(row.map_err(|reason| (printable(place.as_bytes()).into_owned(), reason)));
+    }
     let opened = match Operand::open(sessions, Access::Read, place, true)? {
         Ok(opened) => opened,
         Err(missing) => return Ok(Err((missing.label, Reason::from(missing.error)))),

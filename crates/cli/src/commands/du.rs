@@ -6,7 +6,7 @@
 //!
 //! Where only sums of places are printed, the volume counts, without a walk of large directories.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::thread;
 
 use shoal::raw::{FileKind, Ino, Time, Totals, TotalsScan};
@@ -15,6 +15,7 @@ use crate::args::{DuArgs, Threshold, TimeShown};
 use crate::clock;
 use crate::exclude::is_excluded;
 use crate::failure::{Reason, Result};
+use crate::json::Object;
 use crate::location::split_last;
 use crate::output::Out;
 use crate::progress::Progress;
@@ -142,6 +143,14 @@ impl Sum {
         self.inodes += other.inodes;
         self.newest = self.newest.max(other.newest);
     }
+}
+
+fn json(sum: Sum, path: &[u8]) -> Object {
+    let newest = sum
+        .newest
+        .map(|Time { sec, nsec }| BTreeMap::from([("sec", sec), ("nsec", i64::from(nsec))]));
+    let object = Object::new().put_name("path", path);
+    object.put("bytes", sum.bytes).put("inodes", sum.inodes).put_some("newest", newest)
 }
 
 struct Counter<'a> {
@@ -331,6 +340,9 @@ impl<'a> Counter<'a> {
         // The sum of all places is shown in any case.
         if !is_shown && path != b"total" {
             return Ok(());
+        }
+        if self.args.json {
+            return self.out.json(json(sum, path));
         }
         let mut text = match &self.unit {
             None => ceiling(value),

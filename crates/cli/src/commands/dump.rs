@@ -1,14 +1,19 @@
 //! `shoal dump` and `shoal restore`: a whole volume as a stream.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use shoal::raw::{Error, OpenOptions};
 
 use crate::args::{DumpArgs, RestoreArgs};
-use crate::failure::{Failure, OK, Result, SOME_FAILED, UNUSABLE};
-use crate::output::{Out, create_private};
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
+use crate::interrupt;
+use crate::new_file::{self, NewFile, Terms, temporary};
+use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
 use crate::session::Session;
 use crate::size::human;
@@ -29,10 +34,12 @@ pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
         }
         None => drop(write(volume, None, &mut io::stdout().lock(), &mut moved)?),
         Some(path) => {
-            let failed = |error| Failure::failed(path.display(), error);
-            let mut file = create_private(path).map_err(|e| failed(e).with_status(UNUSABLE))?;
-            let bytes = write(volume, Some(path), &mut file, &mut moved)?;
-            file.sync_all().map_err(failed)?;
+            let (mode, force) = (Terms::PRIVATE, Some(args.force));
+            let terms = Terms { mode, sources: &[volume], force, stops: true };
+            let mut file = NewFile::create(path, &terms)?;
+            let written = write(volume, Some(path), &mut file, &mut moved);
+            let bytes = written.map_err(|failure| file.stopped(failure))?;
+            file.finish()?;
             progress.finish();
             let mut out = Out::new();
             out.line(&format!("{}: {} in {}", volume.display(), human(bytes), path.display()))?;
@@ -61,7 +68,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<u8> {
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("restoring", done, all);
     let stream = Some(&*args.stream).filter(|stream| stream.as_os_str() != "-");
-    let mut input: Box<dyn Read> = match stream {
+    let input: Box<dyn Read> = match stream {
         None => Box::new(io::stdin().lock()),
         Some(stream) => {
             let file = File::open(stream)
@@ -69,11 +76,82 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<u8> {
             Box::new(BufReader::with_capacity(BUFFER, file))
         }
     };
-    let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
-    shoal::raw::restore(&mut input, volume, args.force, &options, &mut moved)
-        .map_err(|error| failed(volume, stream, &error))?;
+    interrupt::defer();
+    let mut input = Stoppable(input);
+    let sources: &[&Path] = match stream {
+        Some(stream) => &[stream],
+        None => &[],
+    };
+    let over = fs::metadata(volume).is_ok_and(|found| args.force && found.is_file());
+    let terms = Terms { sources, force: Some(true), ..Terms::default() };
+    let old = new_file::guard(volume, &terms)?;
+    let restored = match over {
+        true => instead(volume, |beside| make(&mut input, beside, false, &mut moved))?,
+        false => {
+            // The library locks it itself.
+            drop(old);
+            make(&mut input, volume, args.force, &mut moved)
+        }
+    };
     progress.finish();
-    Ok(OK)
+    match (restored, interrupt::pending()) {
+        (Ok(()), _) => Ok(OK),
+        (Err(error), None) => Err(failed(volume, stream, &error)),
+        (Err(_), Some(status)) => {
+            let line = format!("interrupted: {} is not restored", volume.display());
+            Err(Failure::Line { line, status })
+        }
+    }
+}
+
+/// Makes a volume beside a file, which it replaces when it is whole.
+fn instead(
+    volume: &Path,
+    make: impl FnOnce(&Path) -> shoal::raw::Result<()>,
+) -> Result<shoal::raw::Result<()>> {
+    let failed = |error: io::Error| Failure::failed(volume.display(), Reason::from(error));
+    let real = fs::canonicalize(volume).map_err(failed)?;
+    let name = temporary(real.file_name().unwrap_or_default().as_bytes());
+    let directory = real.parent().unwrap_or(Path::new("/"));
+    let beside = directory.join(OsStr::from_bytes(&name));
+    if let Err(error) = make(&beside) {
+        return Ok(Err(error));
+    }
+    let replaced = || {
+        let old = fs::metadata(&real)?;
+        std::os::unix::fs::chown(&beside, Some(old.uid()), Some(old.gid()))?;
+        fs::set_permissions(&beside, old.permissions())?;
+        fs::rename(&beside, &real)?;
+        File::open(directory)?.sync_all()
+    };
+    replaced().map(Ok).map_err(|error| {
+        // There is a failure, and it is what is reported.
+        let _ = fs::remove_file(&beside);
+        failed(error)
+    })
+}
+
+/// A stream whose reading ends when the user interrupts the command.
+struct Stoppable<R>(R);
+
+impl<R: Read> Read for Stoppable<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match interrupt::pending() {
+            Some(_) => Err(io::Error::other("interrupted")),
+            None => self.0.read(buffer),
+        }
+    }
+}
+
+/// Makes a volume from a stream, in a place that the library checks.
+fn make(
+    input: &mut dyn Read,
+    volume: &Path,
+    force: bool,
+    moved: &mut dyn FnMut(u64, u64),
+) -> shoal::raw::Result<()> {
+    let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };
+    shoal::raw::restore(input, volume, force, &options, moved)
 }
 
 /// Returns the failure of a volume, or of the stream, which has a name if it is a file.

@@ -3,45 +3,51 @@
 //! The text behind the options is written in sections, `EXIT STATUS:` and so on. On a terminal
 //! they stay as they are; a man page gets a real section for each.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::fs;
 use std::path::Path;
 
 use clap::CommandFactory;
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 
 use crate::args::{Cli, GenerateArgs, GenerateWhat, HelperArgs, UmountHelperArgs};
 use crate::commands::grafana;
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::new_file::{Terms, write_whole};
 
 /// Title of the manual in the heads of the pages.
 const MANUAL: &str = "Shoal Manual";
 
 /// Writes man pages or completions.
 pub(crate) fn run(args: &GenerateArgs) -> Result<u8> {
-    let written = fs::create_dir_all(&args.directory).and_then(|()| match args.what {
-        GenerateWhat::Man => man_pages(&args.directory),
-        GenerateWhat::Completions => completions(&args.directory),
-        GenerateWhat::Grafana => dashboard(&args.directory),
-    });
-    written
-        .map_err(|error| Failure::failed(args.directory.display(), Reason::from(error)))
-        .map(|()| OK)
+    let directory = &*args.directory;
+    fs::create_dir_all(directory)
+        .map_err(|error| Failure::failed(directory.display(), Reason::from(error)))?;
+    match args.what {
+        GenerateWhat::Man => man_pages(directory),
+        GenerateWhat::Completions => completions(directory),
+        GenerateWhat::Grafana => {
+            let text = grafana::dashboard();
+            write(directory, "shoal-dashboard.json", text.as_bytes())
+        }
+    }
+    .map(|()| OK)
 }
 
-fn completions(directory: &Path) -> io::Result<()> {
+fn write(directory: &Path, name: &str, contents: &[u8]) -> Result<()> {
+    write_whole(&directory.join(name), contents, &Terms::default())
+}
+
+fn completions(directory: &Path) -> Result<()> {
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "shoal", directory)?;
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "shoal", &mut text);
+        write(directory, &shell.file_name("shoal"), &text)?;
     }
     Ok(())
 }
 
-fn dashboard(directory: &Path) -> io::Result<()> {
-    fs::write(directory.join("shoal-dashboard.json"), grafana::dashboard())
-}
-
-fn man_pages(directory: &Path) -> io::Result<()> {
+fn man_pages(directory: &Path) -> Result<()> {
     let mut top = Cli::command();
     top.build();
     let commands: Vec<clap::Command> =
@@ -62,24 +68,27 @@ fn man_pages(directory: &Path) -> io::Result<()> {
 }
 
 /// Writes one page.
-fn page(command: clap::Command, name: &str, section: &str, directory: &Path) -> io::Result<()> {
+fn page(command: clap::Command, name: &str, section: &str, directory: &Path) -> Result<()> {
     let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let has_commands = command.get_subcommands().any(|command| !command.is_hide_set());
     let source = format!("shoal {}", env!("CARGO_PKG_VERSION"));
     let man =
         Man::new(command).title(name.to_uppercase()).section(section).source(source).manual(MANUAL);
-    let file = File::create(directory.join(format!("{name}.{section}")))?;
-    let mut writer = BufWriter::new(file);
-    man.render_title(&mut writer)?;
-    man.render_name_section(&mut writer)?;
-    man.render_synopsis_section(&mut writer)?;
-    man.render_description_section(&mut writer)?;
-    man.render_options_section(&mut writer)?;
-    if has_commands {
-        man.render_subcommands_section(&mut writer)?;
-    }
-    writer.write_all(sections(&after).as_bytes())?;
-    writer.flush()
+    let mut text = Vec::new();
+    let rendered = man
+        .render_title(&mut text)
+        .and_then(|()| man.render_name_section(&mut text))
+        .and_then(|()| man.render_synopsis_section(&mut text))
+        .and_then(|()| man.render_description_section(&mut text))
+        .and_then(|()| man.render_options_section(&mut text))
+        .and_then(|()| match has_commands {
+            true => man.render_subcommands_section(&mut text),
+            false => Ok(()),
+        });
+    let name = format!("{name}.{section}");
+    rendered.map_err(|error| Failure::failed(&name, Reason::from(error)))?;
+    text.extend_from_slice(sections(&after).as_bytes());
+    write(directory, &name, &text)
 }
 
 /// Turns the text behind the options into roff. A line that starts at the margin and ends with a

@@ -8,6 +8,7 @@ use crate::args::GrowArgs;
 use crate::commands::remount;
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
+use crate::mounts;
 use crate::output::Out;
 use crate::session::Session;
 use crate::size;
@@ -15,7 +16,8 @@ use crate::tags;
 
 /// Makes the volume larger, and says by how much.
 pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
-    let volume = &tags::resolve(&args.volume)?;
+    let volume = tags::resolve(&args.volume)?;
+    let volume = &mounts::of_volume(&volume).unwrap_or(volume);
     let wanted = args.size.unwrap_or(0);
     let grown = match volume.is_dir() {
         true => mounted(volume, wanted)?,
@@ -27,7 +29,7 @@ pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
     };
     let mut out = Out::new();
     let (before, now) = (size::human(grown.before), size::human(grown.now));
-    out.line(&format!("{}: {before} before, {now} now", volume.display()))?;
+    out.line(&format!("{}: {before} before, {now} now", args.volume.display()))?;
     out.flush()?;
     Ok(OK)
 }

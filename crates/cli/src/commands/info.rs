@@ -11,6 +11,7 @@ use crate::clock;
 use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
+use crate::mounts;
 use crate::output::Out;
 use crate::patience;
 use crate::rings::GivenUp;
@@ -36,6 +37,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
         return mount(args);
     }
     let args = &InfoArgs { volume: tags::resolve(&args.volume)?, ..*args };
+    if let Some(volume) = mounts::of_volume(&args.volume) {
+        return mount(&InfoArgs { volume, ..*args });
+    }
     let (info, usage, subvolumes) = Session::with(&args.volume, Access::Read, |session| {
         let volume = &session.volume;
         Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
@@ -150,6 +154,10 @@ fn facts_rows(facts: &Facts, failed: bool) -> Vec<(&'static str, String)> {
         let age = ago("checkpoint_age").unwrap_or_else(|| "before it was mounted".into());
         format!("{number}, {age}")
     });
+    let keeper = facts.get("keeper").map(|_| match fact("keeper") {
+        Some(pid) => format!("process {pid}"),
+        None => "none: the mount ends with its server".to_owned(),
+    });
     let scrub = || ago("scrub_age").unwrap_or_else(|| "none since it was mounted".into());
     [
         ("volume", fact("source")),
@@ -169,6 +177,7 @@ fn facts_rows(facts: &Facts, failed: bool) -> Vec<(&'static str, String)> {
                 })
             }),
         ),
+        ("keeper", keeper),
         ("checkpoint", checkpoint),
         ("scrub", fact("server").map(|_| scrub())),
     ]
@@ -190,6 +199,9 @@ fn facts_json(mut object: Object, facts: &Facts, failed: bool) -> Object {
     );
     object = object.put_some("shoal", facts.get("shoal"));
     object = object.put_some("writable", is_writable(facts, failed));
+    if let Some(keeper) = facts.get("keeper") {
+        object = object.put("keeper", keeper.parse::<u32>().ok());
+    }
     for (name, field) in [
         ("version", "version"),
         ("created", "created"),

@@ -1,16 +1,30 @@
 //! `shoal ln`.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
+use rustix::fs::{AtFlags, CWD, FileType, Stat, linkat, lstat, symlink, unlink};
+use rustix::io::Errno;
 use shoal::raw::{Code, FileKind};
 
 use crate::args::LnArgs;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::location::{Location, join, split_last};
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
+use crate::tree::mounted_path;
+
+/// Reason for a hard link that nobody may make.
+const OF_DIRECTORY: &str = "a directory cannot have a second name (use -s)";
 
 /// Makes a hard or symbolic link.
 pub(crate) fn run(args: &LnArgs) -> Result<u8> {
+    if let Some(link) = mounted_path(&args.link)? {
+        let link = link.as_os_str().as_bytes();
+        make_in_mount(link, args).map_err(|reason| Failure::failed(printable(link), reason))?;
+        return Ok(OK);
+    }
     Sessions::run(Access::Write, |sessions| {
         let link = Location::parse(&args.link);
         let session = sessions.get(&link)?;
@@ -32,6 +46,43 @@ pub(crate) fn run(args: &LnArgs) -> Result<u8> {
     })
 }
 
+/// Makes a link in a mount.
+fn make_in_mount(link: &[u8], args: &LnArgs) -> Result<(), Reason> {
+    let target = args.target.as_bytes();
+    let is_directory = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
+    let path = match is_directory(link) {
+        true => join(link, split_last(target).name),
+        false => link.to_vec(),
+    };
+    let linked = match args.symbolic {
+        true => None,
+        false => Some(lstat(target)?),
+    };
+    if linked.as_ref().is_some_and(|it| FileType::from_raw_mode(it.st_mode).is_dir()) {
+        return Err(Reason::Text(OF_DIRECTORY.into()));
+    }
+    if args.force
+        && let Ok(old) = lstat(&path[..])
+    {
+        let is_same = |it: &Stat| (it.st_dev, it.st_ino) == (old.st_dev, old.st_ino);
+        if linked.as_ref().is_some_and(is_same) {
+            return Ok(());
+        }
+        unlink(&path[..])?;
+    }
+    match linked {
+        None => Ok(symlink(target, &path[..])?),
+        Some(_) => match linkat(CWD, target, CWD, &path[..], AtFlags::empty()) {
+            Err(Errno::XDEV) => {
+                let text = "a hard link cannot lead from one volume or subvolume to another \
+                            (use -s, or copy it)";
+                Err(Reason::Text(text.into()))
+            }
+            linked => Ok(linked?),
+        },
+    }
+}
+
 fn make(session: &Session, target: &[u8], link: &[u8], args: &LnArgs) -> Result<(), Reason> {
     let volume = &session.volume;
     let is_directory =
@@ -40,7 +91,7 @@ fn make(session: &Session, target: &[u8], link: &[u8], args: &LnArgs) -> Result<
     let slot = session.slot(&path)?;
     let linked = if args.symbolic { None } else { Some(session.find(target, false)?) };
     if linked.is_some_and(|linked| linked.kind == FileKind::Directory) {
-        return Err(Reason::Text("a directory cannot have a second name (use -s)".into()));
+        return Err(Reason::Text(OF_DIRECTORY.into()));
     }
     if args.force
         && let Some(old) = session.lookup(slot.dir, &slot.name)?

@@ -1,5 +1,9 @@
 //! `shoal mkdir`.
 
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{FileType, Mode, chmod, mkdir, stat};
+use rustix::io::Errno;
 use shoal::raw::{Caller, Code, FileKind, Ino, SetAttr};
 
 use crate::args::MkdirArgs;
@@ -8,6 +12,8 @@ use crate::interrupt;
 use crate::location::{Location, Split, split_last};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
+use crate::tree::mounted_path;
 
 /// Mode bits of the owner, write and search, which every directory above a new one must have.
 const OWNER_WRITE_SEARCH: u32 = 0o300;
@@ -18,6 +24,17 @@ pub(crate) fn run(args: &MkdirArgs) -> Result<u8> {
         let mut progress = Progress::counting();
         for (done, place) in args.places.iter().enumerate() {
             interrupt::check(|| format!("{done} of {} arguments made", args.places.len()))?;
+            if let Some(path) = mounted_path(place)? {
+                let path = path.as_os_str().as_bytes();
+                let made = match args.parents {
+                    true => make_all_in_mount(path, args.mode),
+                    false => make_in_mount(path, args.mode).map_err(Reason::from),
+                };
+                if let Err(reason) = made {
+                    progress.failure(printable(path), reason);
+                }
+                continue;
+            }
             let location = Location::parse(place);
             let session = sessions.get(&location)?;
             let result = if args.parents {
@@ -40,6 +57,44 @@ fn make_one(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Rea
     }
     let dir = session.volume.namespace().resolve(&session.who, Ino::ROOT, parent, true)?;
     make(session, dir.ino, name, mode)?;
+    Ok(())
+}
+
+/// Makes a directory in a mount; the umask does not change a given mode.
+fn make_in_mount(path: &[u8], mode: Option<u32>) -> rustix::io::Result<()> {
+    mkdir(path, Mode::from_raw_mode(mode.unwrap_or(0o777)))?;
+    match mode {
+        Some(mode) => chmod(path, Mode::from_raw_mode(mode)),
+        None => Ok(()),
+    }
+}
+
+/// Makes the directory in a mount, and those above it that are missing.
+fn make_all_in_mount(path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
+    for at in 1..=path.len() {
+        let is_end = at == path.len() || (path[at] == b'/' && path[at - 1] != b'/');
+        if !is_end {
+            continue;
+        }
+        let is_last = path[at..].iter().all(|byte| *byte == b'/');
+        let made = make_in_mount(&path[..at], mode.filter(|_| is_last));
+        match made {
+            Ok(()) if !is_last => {
+                let found = stat(&path[..at])?;
+                if found.st_mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
+                    let mode = (found.st_mode & 0o7777) | OWNER_WRITE_SEARCH;
+                    chmod(&path[..at], Mode::from_raw_mode(mode))?;
+                }
+            }
+            Ok(()) => {}
+            Err(error) => match stat(&path[..at]) {
+                Ok(found) if FileType::from_raw_mode(found.st_mode).is_dir() => {}
+                Ok(_) if is_last => return Err(error.into()),
+                Ok(_) => return Err(Errno::NOTDIR.into()),
+                Err(_) => return Err(error.into()),
+            },
+        }
+    }
     Ok(())
 }
 

@@ -1,19 +1,34 @@
 //! `shoal mv`.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
+use rustix::fs::{CWD, FileType, lstat, renameat_with};
+use rustix::io::Errno;
 use shoal::raw::{Code, FileKind, RenameFlags};
 
 use crate::args::MvArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
-use crate::location::{Location, join, split_last};
+use crate::location::{Location, Place, join, split_last};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
+use crate::text::printable;
+use crate::tree::mounted_path;
+
+/// Reason against a destination for several files.
+const NO_DIRECTORY: &str = "is not a directory (several files can only be moved into one)";
+/// Reason against a source that cannot be renamed to the destination.
+const ELSEWHERE: &str =
+    "is not in the destination's volume (copy it with cp -r, then remove it with rm -r)";
 
 /// Renames or moves files within a volume.
 pub(crate) fn run(args: &MvArgs) -> Result<u8> {
+    if let Some(path) = mounted_path(&args.destination)? {
+        return in_mount(args, path.as_os_str().as_bytes());
+    }
     Sessions::run(Access::Write, |sessions| {
         let destination = Location::parse(&args.destination);
         let session = sessions.get(&destination)?;
@@ -23,10 +38,7 @@ pub(crate) fn run(args: &MvArgs) -> Result<u8> {
                 .find(&destination.path, true)
                 .is_ok_and(|found| found.kind == FileKind::Directory);
         if args.sources.len() > 1 && !into {
-            return Err(Failure::usage(
-                destination.label(),
-                "is not a directory (several files can only be moved into one)",
-            ));
+            return Err(Failure::usage(destination.label(), NO_DIRECTORY));
         }
         let (mut out, mut progress) = (Out::new(), Progress::counting());
         for (done, source) in args.sources.iter().enumerate() {
@@ -50,15 +62,67 @@ pub(crate) fn run(args: &MvArgs) -> Result<u8> {
     })
 }
 
+/// Renames or moves files within a mount.
+fn in_mount(args: &MvArgs, destination: &[u8]) -> Result<u8> {
+    let is_directory = Path::new(OsStr::from_bytes(destination)).is_dir();
+    let into = !args.no_target_directory && !args.exchange && is_directory;
+    if args.sources.len() > 1 && !into {
+        return Err(Failure::usage(printable(destination), NO_DIRECTORY));
+    }
+    let (mut out, mut progress) = (Out::new(), Progress::counting());
+    for source in &args.sources {
+        if let Place::Volume(location) = Place::parse(source) {
+            return Err(Failure::usage(location.label(), ELSEWHERE));
+        }
+        let source = source.as_bytes();
+        let target = match into {
+            true => join(destination, split_last(source).name),
+            false => destination.to_vec(),
+        };
+        match rename_in_mount(source, &target, args) {
+            Ok(()) if args.verbose => {
+                out.line(&format!("{} -> {}", printable(source), printable(&target)))?;
+            }
+            Ok(()) => {}
+            Err(reason) => progress.failure(printable(source), reason),
+        }
+    }
+    out.flush()?;
+    Ok(progress.finish())
+}
+
+fn rename_in_mount(from: &[u8], to: &[u8], args: &MvArgs) -> Result<(), Reason> {
+    let source = lstat(from)?;
+    let is_dir = FileType::from_raw_mode(source.st_mode).is_dir();
+    if let Ok(found) = lstat(to)
+        && (found.st_dev, found.st_ino) == (source.st_dev, source.st_ino)
+        && !args.exchange
+    {
+        return Err(Reason::Text(format!("is the same file as {}", printable(to))));
+    }
+    let mut flags = rustix::fs::RenameFlags::empty();
+    flags.set(rustix::fs::RenameFlags::NOREPLACE, args.no_clobber);
+    flags.set(rustix::fs::RenameFlags::EXCHANGE, args.exchange);
+    match renameat_with(CWD, from, CWD, to, flags) {
+        Err(Errno::INVAL) if is_dir => Err(Reason::Text("cannot be moved into itself".into())),
+        Err(Errno::XDEV) => {
+            let text = "cannot be moved to another volume or subvolume (copy it with cp -r, then \
+                        remove it)";
+            Err(Reason::Text(text.into()))
+        }
+        Err(Errno::BUSY) => {
+            Err(Reason::Text("the top of a mount or subvolume cannot be moved or replaced".into()))
+        }
+        renamed => Ok(renamed?),
+    }
+}
+
 /// Returns the source, which must be in the destination's volume.
 fn same_volume(source: &OsStr, destination: &Location) -> Result<Location> {
     let source = Location::parse(source);
     let real = |location: &Location| location.volume.canonicalize().ok();
     if source.volume != destination.volume && real(&source) != real(destination) {
-        return Err(Failure::usage(
-            source.label(),
-            "is not in the destination's volume (copy it with cp -r, then remove it with rm -r)",
-        ));
+        return Err(Failure::usage(source.label(), ELSEWHERE));
     }
     Ok(source)
 }

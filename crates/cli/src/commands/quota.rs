@@ -138,6 +138,10 @@ impl InMount {
 
 fn print(quotas: &[QuotaFound], is_json: bool) -> Result<u8> {
     let mut out = Out::new();
+    if !is_json && !quotas.is_empty() {
+        let [used, most] = ["USED", "LIMIT"];
+        out.heading(&format!("{used:>10} {most:>10}  {:>10} {most:>10}  PATH", "INODES"))?;
+    }
     for QuotaFound { quota, path } in quotas {
         // A volume of an older format has no paths, and ordinary users are told none.
         let path = path.clone().unwrap_or_else(|| format!("#{}", quota.dir).into());

@@ -10,6 +10,7 @@ use shoal::raw::{Caller, Code, Handle, Rights, Token};
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::json::Object;
 use crate::location::{Location, Place};
 use crate::mounted::{self, NOT_OURS, is_not_ours};
 use crate::output::Out;
@@ -28,7 +29,15 @@ pub(crate) fn run(args: &ShareArgs) -> Result<u8> {
         Place::Volume(location) => of_volume(&location, rights, lifetime)?,
     };
     let mut out = Out::new();
-    out.line(&token.to_string())?;
+    match args.json {
+        true => out.json(
+            Object::new()
+                .put("token", token.to_string())
+                .put("rights", if rights.contains(Rights::WRITE) { "rw" } else { "r" })
+                .put("lifetime", args.lifetime),
+        )?,
+        false => out.line(&token.to_string())?,
+    }
     out.flush()?;
     Ok(OK)
 }

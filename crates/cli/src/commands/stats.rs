@@ -11,26 +11,29 @@ use crate::args::StatsArgs;
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::mounted;
+use crate::mounts;
 use crate::operations;
 use crate::output::Out;
 use crate::session::{Access, Session};
+use crate::tags;
 
 /// Shows the counters of a volume.
 pub(crate) fn run(args: &StatsArgs) -> Result<u8> {
     let mut out = Out::new();
-    if !args.volume.is_dir() {
+    let volume = tags::resolve(&args.volume)?;
+    let volume = &mounts::of_volume(&volume).unwrap_or(volume);
+    if !volume.is_dir() {
         if args.every.is_some() {
             let what = "is not mounted, so nothing changes (leave --every out)";
-            return Err(Failure::usage(args.volume.display(), what));
+            return Err(Failure::usage(volume.display(), what));
         }
-        let stats = Session::with(&args.volume, Access::Read, |session| {
-            Ok(Stat::all(&session.volume.info()))
-        })?;
+        let stats =
+            Session::with(volume, Access::Read, |session| Ok(Stat::all(&session.volume.info())))?;
         show(&mut out, &Reading { stats, operations: Vec::new() }, args.json)?;
         return Ok(OK);
     }
-    let mount = mounted::open(&args.volume)?;
-    let ask = || Reading::of(&mount).map_err(|error| mounted::refused(&args.volume, error));
+    let mount = mounted::open(volume)?;
+    let ask = || Reading::of(&mount).map_err(|error| mounted::refused(volume, error));
     let mut reading = ask()?;
     show(&mut out, &reading, args.json)?;
     while let Some(seconds) = args.every {

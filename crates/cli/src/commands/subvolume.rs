@@ -74,6 +74,9 @@ fn list(args: &SubvolumeListArgs) -> Result<u8> {
         })?,
     };
     let mut out = Out::new();
+    if !args.json && !roots.is_empty() {
+        out.heading(&format!("{:>5} {:>12}  NAME", "ID", "INODES"))?;
+    }
     for root in &roots {
         if args.json {
             out.json(json(root))?;

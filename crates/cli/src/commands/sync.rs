@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use shoal::raw::{ChangeKind, ChangeMark, Code, FileKind};
+use shoal::raw::{ChangeKind, ChangeMark, Code, FileKind, Ino};
 
 use crate::args::SyncArgs;
 use crate::commands::cp::involume::InVolume;
@@ -19,7 +19,8 @@ use crate::commands::cp::raise_file_limit;
 use crate::commands::cp::side::{Id, Outcome, Side};
 use crate::commands::mount;
 use crate::failure::{Failure, OK, Reason, Result};
-use crate::feed::Feed;
+use crate::feed::{Feed, Unsure, relative};
+use crate::json::Object;
 use crate::location::Place;
 use crate::output::Out;
 use crate::progress::eprint_line;
@@ -92,8 +93,8 @@ struct Pair<'a, S: Side, T: Side> {
 
 /// Way to find what differs.
 enum Way {
-    /// Changes since the mark of the last sync.
-    Changes,
+    /// Changes since the mark of the last sync, and what else they may mean.
+    Changes(Unsure),
     /// A comparison of everything, and why, if there was a mark.
     Full(Option<String>),
 }
@@ -132,8 +133,8 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
         let stored = to.as_ref().map_or(Ok(None), |to| target.sync_mark(to)).map_err(at_target)?;
         let way = self.way(&mut feed, &stamp, stored.as_deref());
         let (mark, told) = match &way {
-            Way::Changes => {
-                let (mark, told) = self.changes(&feed, &mut mirror)?;
+            Way::Changes(unsure) => {
+                let (mark, told) = self.changes(&feed, unsure, &mut mirror)?;
                 (Some(mark), told)
             }
             Way::Full(_) => {
@@ -199,10 +200,10 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
             return Way::Full(Some("the mark is of another directory or other options".into()));
         };
         feed.since = Some(mark);
-        match feed.gap() {
-            Ok(None) => Way::Changes,
-            Ok(Some(why)) => Way::Full(Some(why.into())),
-            Err(error) => Way::Full(Some(error.to_string())),
+        match (feed.gap(), feed.unsure()) {
+            (Some(why), _) => Way::Full(Some(why.into())),
+            (None, Ok(unsure)) => Way::Changes(unsure),
+            (None, Err(error)) => Way::Full(Some(error.to_string())),
         }
     }
 
@@ -210,6 +211,7 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
     fn changes(
         &self,
         feed: &Feed<'_>,
+        unsure: &Unsure,
         mirror: &mut Mirror<'_, S, T>,
     ) -> Result<(ChangeMark, bool)> {
         let mut told = false;
@@ -218,9 +220,10 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
             told = true;
             let is_dir = change.file == Some(FileKind::Directory);
             if let Some(from) = &change.from {
-                mirror.gone(&path_of(from.path()))?;
+                mirror.gone(&relative(from.path()))?;
             }
-            let mut paths: Vec<_> = change.names.iter().map(|it| path_of(it.path())).collect();
+            let mut paths: Vec<_> = change.names.iter().map(|it| relative(it.path())).collect();
+            paths.retain(|path| !unsure.is_covered(path));
             if change.kind == ChangeKind::Removed {
                 return paths.iter().try_for_each(|path| mirror.gone(path));
             }
@@ -233,20 +236,55 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
                 there.sort();
                 paths = there.into_iter().map(|(_, path)| path).collect();
             }
-            let whole = is_dir && change.kind == ChangeKind::Renamed;
-            paths.iter().try_for_each(|path| mirror.one(path, whole))
+            let is_renamed = change.kind == ChangeKind::Renamed;
+            let whole = |path: &[u8]| is_dir && (is_renamed || unsure.is_whole(path));
+            paths.iter().try_for_each(|path| mirror.one(path, whole(path)))
         })?;
         let (mark, _) = read.map_err(failed)?;
+        self.links(feed, mirror)?;
         // Directories last: what is made in them has changed their times.
         let read = feed.pass(&mut |change| {
             let is_there = change.kind != ChangeKind::Removed;
-            match is_there && change.file == Some(FileKind::Directory) {
-                true => change.names.iter().try_for_each(|it| mirror.dir(&path_of(it.path()))),
-                false => Ok(()),
+            if !is_there || change.file != Some(FileKind::Directory) {
+                return Ok(());
             }
+            for path in change.names.iter().map(|name| relative(name.path())) {
+                let is_done = unsure.is_covered(&path) || unsure.is_whole(&path);
+                if unsure.has_missing() && !is_done {
+                    mirror.extras(&path)?;
+                }
+                mirror.dir(&path)?;
+            }
+            Ok(())
         })?;
         read.map_err(failed)?;
         Ok((mark, told))
+    }
+
+    /// Links other names of files to the copies that were made of them with a whole directory: such
+    /// names are not told, as the files have not changed.
+    fn links(&self, feed: &Feed<'_>, mirror: &mut Mirror<'_, S, T>) -> Result<()> {
+        let failed = |error| Failure::failed(self.source.label(self.tops.0), Reason::Volume(error));
+        let linked = mirror.take_linked();
+        if linked.is_empty() {
+            return Ok(());
+        }
+        let paths = feed.session.volume.paths();
+        let top = match feed.dir {
+            Ino::ROOT => Some(Vec::new()),
+            dir => paths.paths_of(dir).map_err(failed)?.into_iter().next(),
+        };
+        // Removed meanwhile, it could not have been read.
+        let Some(top) = top else { return Ok(()) };
+        for inode in linked {
+            for path in paths.paths_of(Ino(inode)).map_err(failed)? {
+                let path = path.strip_prefix(&top[..]).and_then(|path| path.strip_prefix(b"/"));
+                if let Some(path) = path.filter(|path| !mirror.is_in_whole(path)) {
+                    mirror.one(path, false)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn end(&self, way: &Way, counts: &Counts, status: u8) -> Result<u8> {
@@ -259,8 +297,13 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
             return Ok(status);
         }
         let mut out = Out::new();
+        if args.json {
+            out.json(json(way, counts))?;
+            out.flush()?;
+            return Ok(status);
+        }
         out.line(match way {
-            Way::Changes => "compared: files changed since the last sync",
+            Way::Changes(_) => "compared: files changed since the last sync",
             Way::Full(_) => "compared: everything",
         })?;
         if args.stats {
@@ -276,9 +319,19 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
     }
 }
 
-/// Returns a path of the feed, in which the directory itself is a dot.
-fn path_of(path: Vec<u8>) -> Vec<u8> {
-    if path == b"." { Vec::new() } else { path }
+fn json(way: &Way, counts: &Counts) -> Object {
+    let way = match way {
+        Way::Changes(_) => "changes",
+        Way::Full(_) => "everything",
+    };
+    Object::new()
+        .put("compared", way)
+        .put("files", counts.compared)
+        .put("created", counts.created)
+        .put("updated", counts.updated)
+        .put("attributes", counts.attributes)
+        .put("deleted", counts.deleted)
+        .put("bytes", counts.bytes)
 }
 
 /// Condition of a mark: a directory, patterns, and whether removed files were removed.

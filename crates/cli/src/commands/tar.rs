@@ -1,7 +1,7 @@
 //! `shoal tar`: archives of trees in volumes, and extracting them.
 //!
 //! The format is in the crate `shoal-tar`, both ends of `shoal cp` are used for the files
-//! (`copy/side.rs`): so a place in a volume and a directory of this machine are the same here.
+//! (`cp/side.rs`): so a place in a volume and a directory of this machine are the same here.
 
 mod create;
 mod extract;

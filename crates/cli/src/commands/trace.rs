@@ -5,7 +5,6 @@
 //! everything below it, because a path is kept as a name in a directory.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -20,11 +19,12 @@ use crate::accounts::Accounts;
 use crate::args::TraceArgs;
 use crate::clock;
 use crate::commands::top::process;
-use crate::failure::{Failure, OK, Result, UNUSABLE};
+use crate::failure::{Failure, OK, Result};
 use crate::interrupt;
 use crate::mounted;
+use crate::new_file::{NewFile, Terms};
 use crate::operations::duration;
-use crate::output::{Out, create_private};
+use crate::output::Out;
 use crate::text::{escaped, hex, printable};
 
 /// Pause when there is nothing to read.
@@ -143,7 +143,7 @@ enum Sink {
 
 struct Written {
     name: String,
-    file: BufWriter<File>,
+    file: BufWriter<NewFile>,
 }
 
 impl Sink {
@@ -190,21 +190,25 @@ impl Sink {
         }
     }
 
-    fn end(mut self, tail: &Tail) -> Result<()> {
-        match &mut self {
-            Sink::File(written) => {
+    fn end(self, tail: &Tail) -> Result<()> {
+        match self {
+            Sink::File(mut written) => {
                 written.line(tail)?;
                 eprintln!("shoal: {}: {}", written.name, sum(tail));
+                written.finish()
             }
-            Sink::Lines(out, _) => {
+            Sink::Lines(mut out, _) => {
                 out.flush()?;
                 if tail.lost > 0 || tail.interruptions > 0 {
                     eprintln!("shoal: {}", sum(tail));
                 }
+                Ok(())
             }
-            Sink::Json(out) => out.line(&line(tail)?)?,
+            Sink::Json(mut out) => {
+                out.line(&line(tail)?)?;
+                out.flush()
+            }
         }
-        self.flush()
     }
 }
 
@@ -227,9 +231,14 @@ fn line(value: &impl serde::Serialize) -> Result<String> {
 impl Written {
     fn create(path: &Path) -> Result<Written> {
         let name = path.display().to_string();
-        match create_private(path) {
-            Ok(file) => Ok(Written { name, file: BufWriter::new(file) }),
-            Err(error) => Err(Failure::failed(name, error).with_status(UNUSABLE)),
+        let file = NewFile::create(path, &Terms { mode: Terms::PRIVATE, ..Terms::default() })?;
+        Ok(Written { name, file: BufWriter::new(file) })
+    }
+
+    fn finish(self) -> Result<()> {
+        match self.file.into_inner() {
+            Ok(file) => file.finish(),
+            Err(error) => Err(Failure::failed(&self.name, error.into_error())),
         }
     }
 
@@ -506,7 +515,7 @@ mod tests {
 
     #[test]
     fn paths_follow_what_is_made_moved_and_removed() {
-        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
+        let mount = OwnedFd::from(std::fs::File::open("/dev/null").expect("opens"));
         let mut paths = paths(&mount);
         let mut path = |op: &str, node, names: &[&str], other| {
             let traced = traced(op, node, names, other);
@@ -529,7 +538,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_text_has_its_digits() {
-        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
+        let mount = OwnedFd::from(std::fs::File::open("/dev/null").expect("opens"));
         let mut odd = traced("symlink", 1, &["x", "y"], 9);
         odd.names[1] = vec![0xff];
         let record = paths(&mount).record(&odd);

@@ -1,4 +1,4 @@
-//! `shoal xattr`: extended attributes of files in a volume.
+//! `shoal xattr`: extended attributes of files in a volume, or where it is mounted.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -6,18 +6,23 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use shoal::raw::{Caller, Code, Error, Ino, XattrFlags};
+use rustix::fs::{
+    getxattr, lgetxattr, lremovexattr, lsetxattr, lstat, removexattr, setxattr, stat,
+};
+use shoal::raw::{Caller, Code, Error, FileKind, Ino, XattrFlags};
 
 use crate::args::{
     XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace, XattrRmArgs, XattrSetArgs,
 };
 use crate::failure::{Failure, OK, Reason, Result};
+use crate::in_mount::{InMount, error_of};
 use crate::json::Object;
 use crate::location::Location;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 use crate::text::{hex, printable, unhex};
+use crate::tree::mounted_path;
 
 /// Bytes of the longest value.
 const VALUE_MAX: u64 = 65_536;
@@ -43,23 +48,96 @@ pub(crate) fn names(session: &Session, ino: Ino) -> shoal::raw::Result<Vec<Vec<u
 
 /// A file and its attributes.
 struct File {
-    session: Rc<Session>,
-    location: Location,
-    ino: Ino,
+    holder: Holder,
+    label: String,
+    /// Path in the volume or, in a mount, as it was typed.
+    path: Vec<u8>,
+}
+
+enum Holder {
+    Volume(Rc<Session>, Ino),
+    /// In a mount; set: a symlink itself.
+    Mount(bool),
 }
 
 impl File {
     fn find(sessions: &mut Sessions, place: &XattrPlace) -> Result<File> {
+        if let Some(path) = mounted_path(&place.place)? {
+            let path = path.as_os_str().as_bytes().to_vec();
+            let label = printable(&path).into_owned();
+            let found = if place.no_dereference { lstat(&path[..]) } else { stat(&path[..]) };
+            found.map_err(|error| Failure::failed(&label, Reason::from(error)))?;
+            return Ok(File { holder: Holder::Mount(place.no_dereference), label, path });
+        }
         let location = Location::parse(&place.place);
         let session = sessions.get(&location)?;
         let found = session.find(&location.path, !place.no_dereference);
-        let entry =
-            found.map_err(|error| Failure::failed(location.label(), Reason::from(error)))?;
-        Ok(File { session, location, ino: entry.ino })
+        let label = location.label();
+        let ino = found.map_err(|error| Failure::failed(&label, Reason::from(error)))?.ino;
+        Ok(File { holder: Holder::Volume(session, ino), label, path: location.path })
+    }
+
+    /// Returns the names of all attributes. A user who can read a volume may see them all; in a
+    /// mount, what the system shows.
+    fn names(&self) -> shoal::raw::Result<Vec<Vec<u8>>> {
+        match &self.holder {
+            Holder::Volume(session, ino) => names(session, *ino),
+            Holder::Mount(true) => InMount::attribute_names(&self.path, FileKind::Symlink),
+            Holder::Mount(false) => InMount::attribute_names(&self.path, FileKind::Regular),
+        }
     }
 
     fn get(&self, name: &[u8]) -> shoal::raw::Result<Vec<u8>> {
-        self.session.volume.attributes().getxattr(&Caller::root(), self.ino, name)
+        let path = &self.path[..];
+        match &self.holder {
+            Holder::Volume(session, ino) => {
+                session.volume.attributes().getxattr(&Caller::root(), *ino, name)
+            }
+            Holder::Mount(is_link) => {
+                let mut value = vec![0; VALUE_MAX as usize];
+                let len = match is_link {
+                    true => lgetxattr(path, name, &mut value[..]),
+                    false => getxattr(path, name, &mut value[..]),
+                };
+                value.truncate(len.map_err(|error| error_of(error.into()))?);
+                Ok(value)
+            }
+        }
+    }
+
+    fn set(&self, name: &[u8], value: &[u8], args: &XattrSetArgs) -> shoal::raw::Result<()> {
+        let path = &self.path[..];
+        match &self.holder {
+            Holder::Volume(session, ino) => {
+                let (create, replace) = (args.create, args.replace);
+                let flags = XattrFlags { create, replace, ..XattrFlags::default() };
+                session.volume.attributes().setxattr(&session.who, *ino, name, value, flags)
+            }
+            Holder::Mount(is_link) => {
+                let mut flags = rustix::fs::XattrFlags::empty();
+                flags.set(rustix::fs::XattrFlags::CREATE, args.create);
+                flags.set(rustix::fs::XattrFlags::REPLACE, args.replace);
+                let set = match is_link {
+                    true => lsetxattr(path, name, value, flags),
+                    false => setxattr(path, name, value, flags),
+                };
+                set.map_err(|error| error_of(error.into()))
+            }
+        }
+    }
+
+    fn remove(&self, name: &[u8]) -> shoal::raw::Result<()> {
+        let path = &self.path[..];
+        match &self.holder {
+            Holder::Volume(session, ino) => {
+                session.volume.attributes().removexattr(&session.who, *ino, name)
+            }
+            Holder::Mount(is_link) => {
+                let removed =
+                    if *is_link { lremovexattr(path, name) } else { removexattr(path, name) };
+                removed.map_err(|error| error_of(error.into()))
+            }
+        }
     }
 
     /// Failure of an operation on an attribute.
@@ -68,7 +146,7 @@ impl File {
     }
 
     fn of(&self, name: &[u8]) -> impl Display {
-        format!("{} of {}", printable(name), self.location.label())
+        format!("{} of {}", printable(name), self.label)
     }
 }
 
@@ -99,7 +177,7 @@ fn get(args: &XattrGetArgs) -> Result<u8> {
         if args.json {
             out.json(
                 Object::new()
-                    .put_name("path", &file.location.path)
+                    .put_name("path", &file.path)
                     .put_name("name", name)
                     .put("size", value.len())
                     .put_name("value", &value),
@@ -130,11 +208,7 @@ fn set(args: &XattrSetArgs) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let file = File::find(sessions, &args.file)?;
         let name = args.name.as_bytes();
-        let flags =
-            XattrFlags { create: args.create, replace: args.replace, ..XattrFlags::default() };
-        let volume = &file.session.volume;
-        let set = volume.attributes().setxattr(&file.session.who, file.ino, name, &value, flags);
-        set.map_err(|error| file.failed(name, &error))?;
+        file.set(name, &value, args).map_err(|error| file.failed(name, &error))?;
         Ok(OK)
     })
 }
@@ -152,9 +226,9 @@ fn read_value() -> Result<Vec<u8>> {
 fn list(args: &XattrLsArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let file = File::find(sessions, &args.file)?;
-        let failed = |error| Failure::failed(file.location.label(), Reason::from(error));
+        let failed = |error| Failure::failed(&file.label, Reason::from(error));
         let mut out = Out::new();
-        for name in names(&file.session, file.ino).map_err(failed)? {
+        for name in file.names().map_err(failed)? {
             if !args.long && !args.json {
                 out.name(&name)?;
                 out.line("")?;
@@ -180,10 +254,7 @@ fn remove(args: &XattrRmArgs) -> Result<u8> {
         let mut progress = Progress::counting();
         for name in &args.names {
             let name = name.as_bytes();
-            let removed = file.get(name).and_then(|_| {
-                file.session.volume.attributes().removexattr(&file.session.who, file.ino, name)
-            });
-            if let Err(error) = removed {
+            if let Err(error) = file.get(name).and_then(|_| file.remove(name)) {
                 progress.failure(file.of(name), why(&error));
             }
         }

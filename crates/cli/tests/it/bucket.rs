@@ -100,6 +100,18 @@ fn a_volume_is_copied_to_a_bucket_and_back_by_what_has_changed() {
     scratch.shoal(["stat", "w:/here"]).ok();
     let json = scratch.shoal(["copy", "--force", "--json", "v", "w"]).ok();
     assert!(json.contains("\"kind\":\"whole\""), "{json}");
+    // In the wrong direction, also when the newer one was copied to another place since.
+    let newer = ["v: is newer than the volume to be copied", "exchange SOURCE and DEST"];
+    scratch.shoal(["mkdir", "v:/later"]).ok();
+    scratch.shoal(["copy", "w", "v"]).fails(2, &newer);
+    copied("v", "third", "whole");
+    scratch.shoal(["copy", "w", "v"]).fails(2, &newer);
+    scratch.shoal(["stat", "v:/later"]).ok();
+    // The other one has been changed, too.
+    scratch.shoal(["mkdir", "w:/too"]).ok();
+    scratch.shoal(["copy", "w", "v"]).fails(2, &["v: and its source have both been changed"]);
+    scratch.shoal(["copy", "--force", "v", "w"]).ok();
+    std::fs::remove_file(scratch.path("third")).expect("removed");
     scratch.shoal(["mkfs", "other", "--size", "64M"]).ok();
     scratch.shoal(["copy", "v", "other"]).fails(2, &["other: holds another volume", "--force"]);
     scratch.shoal(["copy", "v", "./v"]).fails(2, &["the volume to be copied itself"]);

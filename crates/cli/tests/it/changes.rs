@@ -71,9 +71,10 @@ fn a_mark_is_kept_in_a_file() {
     assert_eq!(run(&[]).ok(), "");
     scratch.shoal(["touch", "v:/t/a"]).ok();
     // A mark that is not stored is used again.
-    fs::create_dir(scratch.path("mark.new")).expect("mkdir");
-    run(&[]).fails(1, &["mark"]);
-    fs::remove_dir(scratch.path("mark.new")).expect("rmdir");
+    let full = "trap '' XFSZ; ulimit -f 0; exec shoal changes v:/t --mark-file mark";
+    let ran = scratch.shell(full);
+    assert!(ran.status() == Some(1) && ran.stderr().contains("mark: file too large"), "{ran}");
+    assert_eq!(fs::read_to_string(&file).expect("a mark").len(), 77);
     assert_eq!(run(&[]).ok(), "M\ta\n");
     assert_eq!(run(&[]).ok(), "");
     scratch.write("mark", "nonsense");
@@ -95,4 +96,14 @@ fn what_cannot_be_told_is_refused() {
     scratch.shoal(["rm", "v:/t/a"]).ok();
     let ran = scratch.shoal(["changes", "v", "--since", &mark, "--removed"]);
     ran.fails(1, &["removed names", "--keep-removed on"]);
+    // Where no directory has changed, no name is missing, and nothing is said.
+    std::thread::sleep(Duration::from_millis(20));
+    let mark = scratch.shoal(["changes", "v", "--now"]).ok();
+    let since = ["changes", "v", "--since", mark.trim_end()];
+    assert_eq!(lines(&scratch.shoal(since).ok()), Vec::<&str>::new());
+    scratch.shoal(["touch", "v:/t/d/b"]).ok();
+    assert_eq!(lines(&scratch.shoal(since).ok()), ["M\tt/d/b"]);
+    assert_eq!(scratch.shoal([&since[..], &["--removed"]].concat()).ok(), "");
+    let json = scratch.shoal([&since[..], &["--json"]].concat()).ok();
+    assert!(json.ends_with("\"all_removed\":true}\n"), "{json}");
 }

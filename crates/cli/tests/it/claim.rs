@@ -57,7 +57,7 @@ fn server_of(scratch: &Scratch, directory: &str) -> u32 {
 /// Asserts the refusal of a second opener: the first process, and the remedy.
 #[track_caller]
 fn refused(ran: &Ran, first: u32) {
-    ran.fails(2, &["in use", &format!("process {first}"), "shoal mount", "unmount it there"]);
+    ran.fails(2, &["in use", &format!("process {first}"), "mount", "unmount it there"]);
 }
 
 /// Mounts `first` and asserts that each of `others` is refused; `first` goes on, and the volume is

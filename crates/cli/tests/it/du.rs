@@ -94,3 +94,23 @@ fn a_missing_place_is_reported_and_the_others_counted() {
     assert_eq!(ran.stdout(), "1\t/a\n");
     scratch.shoal(["du", "w:/a"]).fails(2, &["w"]);
 }
+
+#[test]
+fn json_has_space_and_inodes_of_each_line() {
+    let scratch = Scratch::with_volume();
+    scratch.write("t/d/a", [b'x'; 100_000]);
+    scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
+    for (options, bytes) in [("", 100_352), ("--apparent-size", 100_000)] {
+        let line = format!("du --json -c {options} v:/t");
+        let said = scratch.shoal(line.split_whitespace()).ok();
+        let object = |path: &str, inodes: u32| {
+            format!("{{\"path\":\"{path}\",\"bytes\":{bytes},\"inodes\":{inodes}}}\n")
+        };
+        let expected = [("/t/d", 2), ("/t", 3), ("total", 3)];
+        assert_eq!(said, expected.map(|(path, n)| object(path, n)).concat());
+    }
+    let timed = scratch.shoal("du --json -s --time v:/t".split(' ')).ok();
+    let timed: serde_json::Value = serde_json::from_str(&timed).expect("an object");
+    assert!(timed["newest"]["sec"].as_i64().is_some_and(|sec| sec > 0), "{timed}");
+    assert_eq!(scratch.shoal("du --json -s v:/t".split(' ')).ok().lines().count(), 1);
+}

@@ -258,7 +258,9 @@ fn info_of_a_mount_tells_what_is_served() {
     let Some(scratch) = Scratch::to_mount() else { return };
     scratch.shoal(["label", "v", "of info"]).ok();
     scratch.shoal(["mount", "v", "m", "-o", "allow_other,noatime,cache=64M"]).ok();
-    let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    let keeper = shoal_fuse::server_pid(&scratch.path("m")).expect("a keeper");
+    let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
+    let pid = children.expect("its children").trim().to_owned();
     let info = scratch.shoal(["info", "m"]).ok();
     for part in [
         &format!("volume          {}", scratch.path("v").display())[..],
@@ -267,6 +269,7 @@ fn info_of_a_mount_tells_what_is_served() {
         "options         allow_other,noatime,cache=67108864",
         "writable        yes",
         &format!("server          process {pid}, shoal "),
+        &format!("keeper          process {keeper}\n"),
         "scrub           none since",
         "size            256 MiB",
         "\njournal_replay_bytes ",
@@ -282,8 +285,15 @@ fn info_of_a_mount_tells_what_is_served() {
         assert!(row.ends_with(" s ago"), "{info}");
     }
     let json = scratch.shoal(["info", "--json", "m"]).ok();
-    for part in [r#""label":"of info""#, r#""writable":true"#, r#""features":["parent-pointers"]"#]
-    {
+    let processes = format!(r#""keeper":{keeper},"#);
+    let server = format!(r#""server":{pid},"#);
+    for part in [
+        r#""label":"of info""#,
+        r#""writable":true"#,
+        r#""features":["parent-pointers"]"#,
+        &processes,
+        &server,
+    ] {
         assert!(json.contains(part), "{part}: {json}");
     }
     scratch.shell("chmod 755 m").ok();
@@ -294,4 +304,39 @@ fn info_of_a_mount_tells_what_is_served() {
     let closed = scratch.shoal(["info", "v"]).ok();
     assert!(closed.contains("label           of info\nmade            20"), "{closed}");
     scratch.shoal(["mkfs", "w", "--size", SIZE]).ok();
+    scratch.shoal(["mount", "v", "m", "-o", "keeper=off"]).ok();
+    let alone = scratch.shoal(["info", "m"]).ok();
+    assert!(alone.contains("keeper          none: the mount ends with its server\n"), "{alone}");
+    assert!(scratch.shoal(["info", "--json", "m"]).ok().contains(r#""keeper":null"#));
+    scratch.shoal(["umount", "m"]).ok();
+}
+
+#[test]
+fn a_mounted_volume_is_known_by_its_path() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    std::os::unix::fs::symlink("v", scratch.path("link")).expect("symlink");
+    for options in ["allow_other", "fsname=other"] {
+        scratch.shoal(["mount", "v", "m", "-o", options]).ok();
+        let dir = scratch.path("m").display().to_string();
+        for volume in ["v", "link"] {
+            let size = "size            256 MiB";
+            assert!(scratch.shoal(["info", volume]).ok().contains(size), "{options}");
+            let line = format!("df --json {volume}");
+            let df = scratch.shoal(line.split(' ')).ok();
+            assert!(df.contains(&format!(r#""volume":"{volume}","mount":"{dir}""#)), "{df}");
+            assert!(scratch.shoal(["stats", volume]).ok().contains("\nrequests:\n"));
+            let at = format!("mounted at {dir}: unmount it there");
+            for line in [&["ls", volume][..], &["dump", volume, "-o", "x"], &["mkdir", "v:/d"]] {
+                let error = scratch.shoal(line).fails(2, &["is in use by process", &at]);
+                assert!(!error.contains("--foreground"), "{error}");
+            }
+        }
+        scratch.shoal(["grow", "link", "--size", "256M"]).fails(1, &["already"]);
+        scratch.shoal(["umount", "m"]).ok();
+    }
+    scratch.shoal(["mount", "v", "m"]).ok();
+    let grown = scratch.shoal(["grow", "v", "--size", "0.3G"]).ok();
+    assert!(grown.contains("v: 256 MiB before, 307 MiB now"), "{grown}");
+    scratch.shoal(["umount", "m"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
 }

@@ -367,3 +367,65 @@ fn days_count_from_midnight_with_daystart() {
     }
     unmount(&scratch);
 }
+
+#[test]
+fn single_files_are_changed_where_they_are_mounted() {
+    let Some(scratch) = mounted() else { return };
+    scratch.write("m/empty", "");
+    scratch.write("m/a", "a\n");
+    assert_eq!(scratch.shoal(["cat", "m/empty", "m/a"]).ok(), "a\n");
+    scratch.shoal(["cat", "m"]).fails(1, &["m: is a directory"]);
+    scratch.shoal(["cat", "m/none"]).fails(1, &["m/none: no such file"]);
+    scratch.shoal(["cat", "m", "--token", "x"]).fails(2, &[".shoal-open/TOKEN"]);
+    let line = "umask 077 && shoal mkdir m/d && shoal mkdir -m 1757 m/d/e && umask 0777 &&
+                shoal mkdir -p m/d/x/y/z m/d && stat -c '%a' m/d m/d/e m/d/x m/d/x/y/z";
+    assert_eq!(scratch.shell(line).ok(), "700\n1757\n300\n0\n");
+    scratch.shoal(["mkdir", "m/d"]).fails(1, &["m/d: file exists"]);
+    scratch.shoal(["mkdir", "-p", "m/a/b"]).fails(1, &["m/a/b: not a directory"]);
+
+    scratch.shoal(["ln", "m/a", "m/b"]).ok();
+    scratch.shoal(["ln", "-s", "../a", "m/d"]).ok();
+    scratch.shoal(["ln", "m/a", "m/empty"]).fails(1, &["m/empty: file exists"]);
+    scratch.shoal(["ln", "-f", "m/a", "m/empty"]).ok();
+    scratch.shoal(["ln", "m/d", "m/e"]).fails(1, &["second name"]);
+    assert_eq!(scratch.shell("stat -c %h m/a && readlink m/d/a").ok(), "3\n../a\n");
+
+    assert_eq!(scratch.shoal(["mv", "-v", "m/b", "m/d"]).ok(), "m/b -> m/d/b\n");
+    scratch.shoal(["mv", "m/a", "m/empty"]).fails(1, &["is the same file"]);
+    scratch.shoal(["mv", "-n", "m/a", "m/d/a"]).fails(1, &["m/a: file exists"]);
+    scratch.shoal(["mv", "m/d", "m/d/in"]).fails(1, &["into itself"]);
+    scratch.shoal(["mv", "v:/a", "m/x"]).fails(2, &["is not in the destination's volume"]);
+    scratch.shoal(["mv", "--exchange", "m/d/a", "m/a"]).ok();
+    assert_eq!(scratch.shell("readlink m/a && cat m/d/a").ok(), "../a\na\n");
+
+    scratch.shoal(["xattr", "set", "m/d/a", "user.note", "see b"]).ok();
+    scratch.shoal(["xattr", "set", "--create", "m/d/a", "user.note", "c"]).fails(1, &["exists"]);
+    assert_eq!(scratch.shoal(["xattr", "get", "m/d/a", "user.note"]).ok(), "see b");
+    assert_eq!(scratch.shoal(["xattr", "ls", "-l", "m/d/a"]).ok(), "     5 user.note\n");
+    scratch.shoal(["xattr", "rm", "m/d/a", "user.note"]).ok();
+    scratch.shoal(["xattr", "get", "m/d/a", "user.note"]).fails(1, &["no such attribute"]);
+    unmount(&scratch);
+}
+
+#[test]
+fn a_file_of_a_user_is_called_neither_a_volume_nor_empty() {
+    let scratch = Scratch::new();
+    scratch.write("notes", "");
+    scratch.write("text", "text");
+    for name in ["notes", "text", "none", "."] {
+        for line in [
+            &["cat", name][..],
+            &["ls", name],
+            &["mkdir", name],
+            &["mv", "x", name],
+            &["ln", "x", name],
+            &["xattr", "ls", name],
+        ] {
+            if (line[0], name) == ("ls", "none") {
+                continue;
+            }
+            let error = scratch.shoal(line).fails(2, &[name, "is not in a mounted Shoal volume"]);
+            assert!(!error.contains("mkfs"), "{error}");
+        }
+    }
+}

@@ -25,6 +25,7 @@ mod live;
 mod ls;
 mod monitor;
 mod mount;
+mod new_file;
 mod quota;
 mod rm;
 mod scrub;

@@ -19,6 +19,11 @@ fn a_token_of_a_volume_opens_its_file() {
     let read = token(&scratch, &["v:/a"]);
     let write = token(&scratch, &["v:/a", "--rights", "rw", "--for", "2d"]);
     assert_ne!(read, write);
+    let json = scratch.shoal(["share", "--json", "v:/a", "--rights", "rw", "--for", "2m"]).ok();
+    assert!(json.ends_with("\"rights\":\"rw\",\"lifetime\":120}\n"), "{json}");
+    let told: serde_json::Value = serde_json::from_str(&json).expect("an object");
+    let told = told["token"].as_str().expect("a token");
+    assert_eq!(scratch.shoal(["cat", "--token", told, "v"]).ok(), "contents of a");
     scratch.shoal(["mv", "v:/a", "v:/b"]).ok();
     for token in [&read, &write] {
         assert_eq!(scratch.shoal(["cat", "--token", token, "v"]).ok(), "contents of a");

@@ -178,11 +178,21 @@ fn state_of(
     let read_only = OpenOptions { read_only: true, background: false, ..options.clone() };
     let volume = Volume::open_on(device, &read_only)?;
     let epoch = volume.state.store.checkpoints().with_newest(|image| image.checkpoint.epoch);
-    match stamp::read(&volume)?.last() {
-        Some(stamp) if stamp.epoch != epoch => {
-            unknown("has been changed since it was copied, which would be lost")
+    let stamps = stamp::read(&volume)?;
+    let newest = stamps.last();
+    let is_changed = newest.is_some_and(|stamp| stamp.epoch != epoch);
+    match newest {
+        Some(stamp) if !is_changed && source.remembers(stamp) => Ok(State::At(*stamp)),
+        // It went through the source's present state, and on.
+        _ if source.stamp().is_some_and(|stamp| stamps.contains(&stamp)) => unknown(
+            "is newer than the volume to be copied, and what has changed in it since would be \
+             lost: exchange SOURCE and DEST",
+        ),
+        Some(_) if stamps.iter().any(|stamp| source.remembers(stamp)) => {
+            let changed = if is_changed { "has" } else { "and its source have both" };
+            let why = format!("{changed} been changed since it was copied, which would be lost");
+            Ok(State::Unknown(why))
         }
-        Some(stamp) if source.remembers(stamp) => Ok(State::At(*stamp)),
         _ => unknown(
             "the volume to be copied does not remember this copy: it was repaired, or replaced by \
              an older one, or copied often since",

@@ -30,7 +30,8 @@ fn rows(cx: &Context<'_>) -> Vec<(&'static str, String)> {
     let info = cx.volume.info();
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let mut rows = vec![
-        ("server", cx.session.server().to_string()),
+        ("server", std::process::id().to_string()),
+        ("keeper", cx.session.keeper().map(|pid| pid.to_string()).unwrap_or_default()),
         ("shoal", env!("CARGO_PKG_VERSION").to_owned()),
         ("read_only", yes(about.is_read_only())),
         ("noatime", yes(about.is_noatime())),

@@ -1,8 +1,8 @@
 //! Extended attributes of local files, by system calls.
 //!
 //! What a local filesystem does not have, or does not let us see, is not there. What it does not
-//! let us set is refused, which is no failure; also when it has no room for it, because some have
-//! a place for attributes that is full long before the disk is.
+//! let us set is refused, which does not end the copy; also when it has no room for it, because
+//! some have a place for attributes that is full long before the disk is.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -24,6 +24,7 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
         node: &Node,
         mut found: Option<Meta>,
     ) -> Result<(), Fault> {
+        self.note_linked(&node.meta);
         if self.choices.dry_run {
             return match self.compare(from, to, node, found.as_ref())? {
                 Some(change) => self.changed(change),

@@ -29,6 +29,9 @@ impl<T: Side> Copier<'_, T> {
             return self.anew(source, node, (to, name), found.is_some(), &input);
         }
         let reused = found.filter(|found| found.kind == FileKind::Regular && found.nlink == 1);
+        if reused.is_some_and(|found| self.target.replaces(to, name, &found)) {
+            return self.anew(source, node, (to, name), true, &input);
+        }
         let output = match &reused {
             Some(found) => self.target.overwrite(to, name, found),
             None if found.is_some() => {

@@ -408,7 +408,8 @@ impl<'a, T: Side> Copier<'a, T> {
     }
 
     /// Finishes a copy with what is to be kept of its original. Attributes that the target refuses
-    /// are left out; that is said once, for the first.
+    /// are left out. Where the copy is to be the same, each is a failure; otherwise that is said
+    /// once, for the first.
     pub(super) fn keep<S: Side>(
         &mut self,
         source: &S,
@@ -418,16 +419,21 @@ impl<'a, T: Side> Copier<'a, T> {
     ) -> Result<(), Fault> {
         let attributes = source.attributes(of).map_err(|reason| self.at_source(source, reason))?;
         let exact = self.options.mirror;
-        let mut kept = Kept { meta, attributes: &attributes, exact, refused: None };
+        let mut kept = Kept { meta, attributes: &attributes, exact, refused: Vec::new() };
         finish(&mut kept).map_err(|reason| self.at_target(reason))?;
-        if let Some((name, reason)) = kept.refused
-            && !self.warned
-        {
-            self.warned = true;
+        let label = self.target_label();
+        for (name, reason) in kept.refused {
+            if exact && Kept::is_missed(&name) {
+                let what = format!("attribute {} is not kept: {reason}", printable(&name));
+                self.progress.failure(&label, what);
+                continue;
+            }
+            if std::mem::replace(&mut self.warned, true) {
+                continue;
+            }
             self.progress.note(&format!(
-                "{}: attribute {} is not kept: {reason} (nor are others that are refused; the rest \
-                 is copied)",
-                self.target_label(),
+                "{label}: attribute {} is not kept: {reason} (nor are others that are refused; the \
+                 rest is copied)",
                 printable(&name)
             ));
         }

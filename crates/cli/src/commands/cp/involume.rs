@@ -10,8 +10,9 @@ use shoal::raw::{
 
 use super::side::{
     Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_kept,
-    mode_kept, temporary,
+    mode_kept,
 };
+use crate::new_file::temporary;
 use crate::session::{Cursor, Session};
 
 /// Bytes of a small file, at most.

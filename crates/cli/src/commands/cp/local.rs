@@ -11,9 +11,10 @@ use shoal::raw::{FileKind, Time};
 use super::attributes::Held;
 use super::side::{
     Attribute, Draft, Found, Holder, Id, Kept, Meta, Node, Outcome, SYNC_MARK, Side, is_dots,
-    mode_kept, temporary,
+    mode_kept,
 };
 use crate::location::join;
+use crate::new_file::temporary;
 use crate::text::printable;
 
 /// Bytes of a mark of `shoal sync`, at most.
@@ -154,6 +155,13 @@ impl Side for Local {
     fn overwrite(&self, dir: &LocalDir, name: &[u8], _found: &Meta) -> Outcome<OwnedFd> {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
         Ok(fs::openat(&dir.fd, name, flags, Mode::empty())?)
+    }
+
+    fn replaces(&self, dir: &LocalDir, name: &[u8], found: &Meta) -> bool {
+        let is_file = |meta: Meta| meta.kind == FileKind::Regular;
+        (self.is_root() || self.uid == found.uid)
+            && self.stat(dir, name, false).is_ok_and(is_file)
+            && fs::accessat(&dir.fd, ".", fs::Access::WRITE_OK, AtFlags::empty()).is_ok()
     }
 
     fn write(&self, file: &OwnedFd, offset: u64, data: &[u8]) -> Outcome<usize> {

@@ -16,7 +16,7 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
     /// Compares everything below a directory.
     pub(super) fn tree(&mut self, first: Frame<S, T>) -> Result<()> {
         let mut stack = Vec::new();
-        self.begin(&first)?;
+        self.begin(&first.from, first.to.as_ref(), first.lens)?;
         stack.push(first);
         while let Some(frame) = stack.last_mut() {
             interrupt::check(|| self.copier.done())?;
@@ -54,7 +54,7 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
             };
             match compared {
                 Ok(Some(below)) => {
-                    self.begin(&below)?;
+                    self.begin(&below.from, below.to.as_ref(), below.lens)?;
                     stack.push(below);
                 }
                 Ok(None) => {}
@@ -65,14 +65,18 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
     }
 
     /// Removes what a directory of the source does not have.
-    fn begin(&mut self, frame: &Frame<S, T>) -> Result<()> {
-        let (Some(to), true) = (&frame.to, self.choices.delete) else { return Ok(()) };
+    pub(super) fn begin(
+        &mut self,
+        original: &S::Dir,
+        to: Option<&T::Dir>,
+        [path, from, at]: [usize; 3],
+    ) -> Result<()> {
+        let (Some(to), true) = (to, self.choices.delete) else { return Ok(()) };
         let target = self.copier.target;
         let mut list = match target.list(to) {
             Ok(list) => list,
             Err(reason) => return self.settle(self.copier.at_target(reason)),
         };
-        let [path, from, at] = frame.lens;
         loop {
             let batch = match target.next(to, &mut list) {
                 Ok(batch) if batch.is_empty() => return Ok(()),
@@ -84,7 +88,7 @@ impl<S: Side, T: Side> Mirror<'_, S, T> {
                     push(it, &found.name);
                 }
                 if !is_left_out(self.choices.exclude, &self.path) {
-                    match self.extra(&frame.from, Some(to), &found.name) {
+                    match self.extra(original, Some(to), &found.name) {
                         // It is there, and reported when it is compared.
                         Err(fault) if fault.is_source && fault.reason.is(Code::Io) => {}
                         removed => removed.or_else(|fault| self.settle(fault))?,

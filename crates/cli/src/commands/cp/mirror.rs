@@ -7,6 +7,7 @@
 //! Here are the ways to begin: with everything, and with single paths. `merge` walks through a
 //! tree on both sides, `compare` looks at a file.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::vec::IntoIter;
 
@@ -77,6 +78,15 @@ struct Spot<S: Side, T: Side> {
     meta: Meta,
 }
 
+/// Directories that were compared alone, with everything below.
+#[derive(Default)]
+struct Wholes {
+    dirs: Vec<Vec<u8>>,
+    linked: BTreeSet<u64>,
+    /// One is being compared.
+    is_open: bool,
+}
+
 /// A comparison of two directories.
 pub(crate) struct Mirror<'a, S: Side, T: Side> {
     pub(super) source: &'a S,
@@ -86,6 +96,9 @@ pub(crate) struct Mirror<'a, S: Side, T: Side> {
     pub(super) counts: Counts,
     /// Path of the file at hand, from the two directories.
     pub(super) path: Vec<u8>,
+    /// Directories compared with everything below by [`Mirror::one`], and inodes with several names
+    /// in them.
+    wholes: Wholes,
     spot: Option<Spot<S, T>>,
     out: Out,
     has_vanished: bool,
@@ -103,8 +116,8 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
         let options = Options { recursive: true, mirror: true, ..Options::default() };
         let copier = Copier::new(target, options, shunned);
         let (counts, path, out) = (Counts::default(), Vec::new(), Out::new());
-        let (spot, has_vanished) = (None, false);
-        Mirror { source, copier, choices, tops, counts, path, spot, out, has_vanished }
+        let (wholes, spot, has_vanished) = (Wholes::default(), None, false);
+        Mirror { source, copier, choices, tops, counts, path, wholes, spot, out, has_vanished }
     }
 
     /// Compares two directories with everything below.
@@ -141,10 +154,37 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
             below
         });
         match done {
-            Ok(Some(frame)) if whole => self.tree(frame),
+            Ok(Some(frame)) if whole => {
+                self.wholes.is_open = true;
+                let done = self.tree(frame);
+                self.wholes.is_open = false;
+                self.wholes.dirs.push(path.to_vec());
+                done
+            }
             Ok(Some(frame)) => self.opened(&frame).or_else(|fault| self.settle(fault)),
             Ok(None) => Ok(()),
             Err(fault) => self.settle(fault),
+        }
+    }
+
+    /// Returns inodes with names in the directories that were compared with everything below, and
+    /// perhaps elsewhere: copies there are links to these, which were made now.
+    pub(crate) fn take_linked(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.wholes.linked).into_iter().collect()
+    }
+
+    /// Returns whether a path is below such a directory.
+    pub(crate) fn is_in_whole(&self, path: &[u8]) -> bool {
+        let below = |dir: &Vec<u8>| {
+            path.strip_prefix(&dir[..]).is_some_and(|rest| rest.first() == Some(&b'/'))
+        };
+        self.wholes.dirs.iter().any(below)
+    }
+
+    /// Notes a file with several names.
+    pub(super) fn note_linked(&mut self, meta: &Meta) {
+        if self.wholes.is_open && meta.nlink > 1 {
+            self.wholes.linked.insert(meta.id.inode);
         }
     }
 
@@ -199,6 +239,23 @@ impl<'a, S: Side, T: Side> Mirror<'a, S, T> {
             },
         };
         removed.or_else(|fault| self.settle(fault))
+    }
+
+    /// Removes from the directory at a path what the source does not have in it.
+    pub(crate) fn extras(&mut self, path: &[u8]) -> Result<()> {
+        interrupt::check(|| self.copier.done())?;
+        if !self.choices.delete || is_left_out(self.choices.exclude, path) {
+            return Ok(());
+        }
+        if let Err(fault) = self.go_to_dir(path) {
+            return self.settle(fault);
+        }
+        let Some(spot) = self.spot.take() else { return Ok(()) };
+        self.go_to(path);
+        let lens = [self.path.len(), self.copier.from.len(), self.copier.to.len()];
+        let removed = self.begin(&spot.from, spot.to.as_ref(), lens);
+        self.spot = Some(spot);
+        removed
     }
 
     /// Compares the attributes of a directory.

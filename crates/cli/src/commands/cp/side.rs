@@ -68,9 +68,6 @@ pub(crate) fn is_kept(name: &[u8]) -> bool {
     spaces.iter().any(|space| name.starts_with(space)) || ACLS.contains(&name)
 }
 
-/// Bytes of a name that are part of a temporary one, so that this has at most 255.
-const TEMPORARY_MAX: usize = 200;
-
 /// Attribute of a directory that `shoal sync` has made the same as another: until when.
 pub(crate) const SYNC_MARK: &[u8] = b"user.shoal.sync";
 
@@ -88,11 +85,18 @@ pub(crate) struct Kept<'a> {
     pub attributes: &'a [Attribute],
     /// Attributes that are not among these are removed.
     pub exact: bool,
-    /// The first attribute that the target refused, and why. That is no failure.
-    pub refused: Option<(Vec<u8>, Reason)>,
+    /// Attributes that the target refused, and why.
+    pub refused: Vec<(Vec<u8>, Reason)>,
 }
 
 impl Kept<'_> {
+    /// Returns whether an attribute that was refused is missing from the copy: not those that only
+    /// the superuser may set, and that rsync leaves out for others, nor the system's own labels.
+    pub(crate) fn is_missed(name: &[u8]) -> bool {
+        let is_superusers = name.starts_with(b"trusted.") || name.starts_with(b"security.");
+        name != LABEL && (!is_superusers || rustix::process::geteuid().is_root())
+    }
+
     /// Makes the attributes of something new what they shall be, with the target's ways to list,
     /// set and remove one. Comes behind a change of owner and before that of the mode: the one
     /// takes capabilities away, the other may take away the right to set anything.
@@ -124,7 +128,7 @@ impl Kept<'_> {
         match outcome {
             Err(reason) if reason.stops_everything() => Err(reason),
             Err(reason) => {
-                self.refused.get_or_insert((name.to_vec(), reason));
+                self.refused.push((name.to_vec(), reason));
                 Ok(())
             }
             Ok(()) => Ok(()),
@@ -233,6 +237,12 @@ pub(crate) trait Side {
     fn create(&self, dir: &Self::Dir, name: &[u8]) -> Outcome<Self::File>;
     /// Opens an existing regular file and empties it.
     fn overwrite(&self, dir: &Self::Dir, name: &[u8], found: &Meta) -> Outcome<Self::File>;
+
+    /// Returns whether a file is replaced by a whole new one instead of being overwritten: it is no
+    /// symlink, and stays its owner's.
+    fn replaces(&self, _dir: &Self::Dir, _name: &[u8], _found: &Meta) -> bool {
+        false
+    }
     /// Writes some of `data`; returns how many bytes.
     fn write(&self, file: &Self::File, offset: u64, data: &[u8]) -> Outcome<usize>;
     /// Sets the size, for a hole at the end.
@@ -322,15 +332,6 @@ pub(crate) trait Side {
 /// Returns whether a name is none of its own: `.`, `..`, or that of the top.
 pub(crate) fn is_dots(name: &[u8]) -> bool {
     name.is_empty() || name == b"." || name == b".."
-}
-
-/// Returns a name that no other file in the directory of `name` has, for a file that gets that name
-/// when it is whole.
-pub(crate) fn temporary(name: &[u8]) -> Vec<u8> {
-    // A hasher with random keys.
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
-    let kept = &name[..name.len().min(TEMPORARY_MAX)];
-    [b".", kept, format!(".{random:016x}").as_bytes()].concat()
 }
 
 /// Returns the mode that a copy by this user gets. A file that changes hands must not run as its

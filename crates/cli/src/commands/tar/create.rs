@@ -49,7 +49,7 @@ pub(super) fn run<S: Side>(
         return Err(Failure::usage(side.label(top), what));
     }
     side.directory(top).map_err(|reason| Failure::usage(side.label(top), reason))?;
-    let (output, itself) = Output::create(args, &shunned)?;
+    let (output, itself) = Output::create(args, session.map(|session| &*session.path))?;
     let mut archiver = Archiver {
         args,
         side,
@@ -120,7 +120,7 @@ struct Archiver<'a, S: Side> {
     top: &'a [u8],
     writer: Writer<Output>,
     /// The archive.
-    itself: Option<Id>,
+    itself: Vec<Id>,
     /// Files that hold volumes.
     shunned: Vec<Id>,
     accounts: Accounts,
@@ -207,11 +207,14 @@ impl<S: Side> Archiver<'_, S> {
         node: &Node,
         ahead: Option<Vec<u8>>,
     ) -> Result<Option<Frame<S>>> {
+        if crate::interrupt::pending().is_some() {
+            return Err(stream::failed(self.args, io::Error::other("interrupted")));
+        }
         let meta = &node.meta;
         if is_excluded(&self.args.exclude, &self.name) || self.is_older(meta) {
             return Ok(None);
         }
-        if self.itself == Some(meta.id) {
+        if self.itself.contains(&meta.id) {
             self.progress.note(&format!("{}: is the archive; left out", self.label()));
             return Ok(None);
         }
@@ -464,7 +467,7 @@ impl<S: Side> Archiver<'_, S> {
     fn output(&self, error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe if stream::is_standard(self.args) => Failure::BrokenPipe,
-            _ => Failure::failed(stream::label(self.args), Reason::from(error)),
+            _ => stream::failed(self.args, error),
         }
     }
 
@@ -482,10 +485,11 @@ impl<S: Side> Archiver<'_, S> {
     fn finish(self) -> Result<u8> {
         let Archiver { args, writer, mut shown, progress, .. } = self;
         let finished = writer.finish().and_then(Output::finish);
-        finished.map_err(|error| match error.kind() {
+        let archive = finished.map_err(|error| match error.kind() {
             io::ErrorKind::BrokenPipe if stream::is_standard(args) => Failure::BrokenPipe,
-            _ => Failure::failed(stream::label(args), Reason::from(error)),
+            _ => stream::failed(args, error),
         })?;
+        archive.finish()?;
         if let Shown::Stdout(_, out) = &mut shown {
             out.flush()?;
         }

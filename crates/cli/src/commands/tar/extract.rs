@@ -345,7 +345,7 @@ impl<S: Side> Extractor<'_, S> {
     ) -> Result<(), Reason> {
         self.make_room(name, false)?;
         let side = self.side;
-        let mut kept = Kept { meta, attributes, exact: false, refused: None };
+        let mut kept = Kept { meta, attributes, exact: false, refused: Vec::new() };
         let made = match member.kind {
             Kind::Symlink => side.symlink(self.here(), name, &member.link, &mut kept),
             _ => side.special(self.here(), name, &mut kept),
@@ -363,15 +363,15 @@ impl<S: Side> Extractor<'_, S> {
         attributes: &[Attribute],
         finish: impl FnOnce(&mut Kept<'_>) -> Outcome<()>,
     ) -> Result<(), Reason> {
-        let mut kept = Kept { meta, attributes, exact: false, refused: None };
+        let mut kept = Kept { meta, attributes, exact: false, refused: Vec::new() };
         finish(&mut kept)?;
         let refused = kept.refused;
         self.note(refused);
         Ok(())
     }
 
-    fn note(&mut self, refused: Option<(Vec<u8>, Reason)>) {
-        if let Some((name, reason)) = refused
+    fn note(&mut self, refused: Vec<(Vec<u8>, Reason)>) {
+        if let Some((name, reason)) = refused.into_iter().next()
             && !std::mem::replace(&mut self.warned, true)
         {
             self.progress.note(&format!(

@@ -6,7 +6,7 @@ use shoal::raw::{ChangeKind, ChangeMark, FileKind};
 
 use crate::args::TarArgs;
 use crate::failure::{Failure, Reason, Result};
-use crate::feed::Feed;
+use crate::feed::{Feed, Unsure, relative};
 use crate::location::Location;
 use crate::marks;
 use crate::progress::eprint_line;
@@ -15,6 +15,7 @@ use crate::session::Session;
 /// Changes of the directory that is archived.
 pub(super) struct Changed<'f> {
     feed: Feed<'f>,
+    unsure: Unsure,
     label: String,
     file: Option<&'f Path>,
 }
@@ -37,12 +38,13 @@ impl<'f> Changed<'f> {
         let found = session.find(top, true).map_err(failed)?;
         let mut feed = Feed { session, dir: found.ino, since };
         if feed.since.is_some()
-            && let Some(why) = feed.gap().map_err(failed)?
+            && let Some(why) = feed.gap()
         {
             eprint_line(&format!("{label}: everything is archived: {why}"));
             feed.since = None;
         }
-        Ok(Some(Changed { feed, label, file }))
+        let unsure = feed.unsure().map_err(failed)?;
+        Ok(Some(Changed { feed, unsure, label, file }))
     }
 
     /// Calls `take` with each path, and whether all below it has changed, too. Directories come
@@ -54,11 +56,18 @@ impl<'f> Changed<'f> {
         let mut some = |directories| {
             let read = self.feed.pass(&mut |change| {
                 let is_dir = change.file == Some(FileKind::Directory);
-                let whole = is_dir && change.kind == ChangeKind::Renamed;
-                match change.kind != ChangeKind::Removed && (is_dir && !whole) == directories {
-                    true => change.names.iter().try_for_each(|name| take(&name.path(), whole)),
-                    false => Ok(()),
+                if change.kind == ChangeKind::Removed {
+                    return Ok(());
                 }
+                for name in &change.names {
+                    let path = relative(name.path());
+                    let is_renamed = change.kind == ChangeKind::Renamed;
+                    let whole = is_dir && (is_renamed || self.unsure.is_whole(&path));
+                    if (is_dir && !whole) == directories && !self.unsure.is_covered(&path) {
+                        take(&name.path(), whole)?;
+                    }
+                }
+                Ok(())
             })?;
             read.map_err(|error| Failure::failed(&self.label, Reason::Volume(error)))
         };

@@ -9,6 +9,7 @@ use crate::args::TarArgs;
 use crate::commands::cp::local;
 use crate::commands::cp::side::Id;
 use crate::failure::{Failure, Reason, Result};
+use crate::new_file::{self, NewFile, Terms};
 use crate::text::printable;
 use std::os::unix::ffi::OsStrExt;
 
@@ -38,54 +39,97 @@ pub(super) fn is_standard(args: &TarArgs) -> bool {
     args.file == Path::new("-")
 }
 
+/// Failure to write the archive.
+pub(super) fn failed(args: &TarArgs, error: io::Error) -> Failure {
+    let failure = Failure::failed(label(args), Reason::from(error));
+    if is_standard(args) { failure } else { new_file::stopped(&label(args), failure) }
+}
+
 /// An archive being written.
 pub(super) enum Output {
     /// As it is.
-    Plain(BufWriter<File>),
+    Plain(BufWriter<Archive>),
     /// Compressed.
-    Zstd(Box<zstd::stream::write::Encoder<'static, BufWriter<File>>>),
+    Zstd(Box<zstd::stream::write::Encoder<'static, BufWriter<Archive>>>),
+}
+
+/// Destination of an archive.
+pub(super) enum Archive {
+    /// Standard output.
+    Standard(File),
+    /// A file.
+    File(NewFile),
+}
+
+impl Archive {
+    /// Gives a file its name.
+    pub(super) fn finish(self) -> Result<()> {
+        match self {
+            Archive::Standard(_) => Ok(()),
+            Archive::File(file) => file.finish(),
+        }
+    }
+}
+
+impl Write for Archive {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Archive::Standard(file) => file.write(bytes),
+            Archive::File(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Archive::Standard(file) => file.flush(),
+            Archive::File(file) => file.flush(),
+        }
+    }
 }
 
 impl Output {
-    /// Opens the archive; also returns which file it is, not to be archived itself.
-    pub(super) fn create(args: &TarArgs, shunned: &[Id]) -> Result<(Output, Option<Id>)> {
+    /// Opens the archive; also returns which files it is and replaces, not to be archived
+    /// themselves. `volume`: what is archived.
+    pub(super) fn create(args: &TarArgs, volume: Option<&Path>) -> Result<(Output, Vec<Id>)> {
         let failed = |error: io::Error| Failure::failed(label(args), Reason::from(error));
-        let file = match is_standard(args) {
+        let (archive, ids) = match is_standard(args) {
             true => {
                 let stdout = io::stdout();
                 if stdout.is_terminal() {
                     let what = "is a terminal: name a file with -f, or write into a pipe";
                     return Err(Failure::usage(label(args), what));
                 }
-                File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?)
+                let file = File::from(stdout.as_fd().try_clone_to_owned().map_err(failed)?);
+                let ids = local::identify_open(file.as_fd()).into_iter().collect();
+                (Archive::Standard(file), ids)
             }
             false => {
-                let there = local::identify(args.file.as_os_str().as_bytes());
-                if there.is_some_and(|there| shunned.contains(&there)) {
-                    let what = "is the volume itself: name another file for the archive";
-                    return Err(Failure::usage(label(args), what));
-                }
-                File::create(&args.file).map_err(failed)?
+                let sources: Vec<&Path> = volume.into_iter().collect();
+                let force = Some(args.force);
+                let terms = Terms { sources: &sources, force, stops: true, ..Terms::default() };
+                let file = NewFile::create(&args.file, &terms)?;
+                let id = |(filesystem, inode)| Id { filesystem, inode };
+                let ids = file.identities().into_iter().map(id).collect();
+                (Archive::File(file), ids)
             }
         };
-        let id = local::identify_open(file.as_fd());
-        let output = BufWriter::with_capacity(BUFFER, file);
+        let output = BufWriter::with_capacity(BUFFER, archive);
         let output = match args.zstd {
             true => Output::Zstd(Box::new(
                 zstd::stream::write::Encoder::new(output, 0).map_err(failed)?,
             )),
             false => Output::Plain(output),
         };
-        Ok((output, id))
+        Ok((output, ids))
     }
 
     /// Ends the stream.
-    pub(super) fn finish(self) -> io::Result<()> {
-        let mut output = match self {
+    pub(super) fn finish(self) -> io::Result<Archive> {
+        let output = match self {
             Output::Plain(output) => output,
             Output::Zstd(encoder) => encoder.finish()?,
         };
-        output.flush()
+        output.into_inner().map_err(io::IntoInnerError::into_error)
     }
 }
 
