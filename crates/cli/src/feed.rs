@@ -67,7 +67,7 @@ impl Feed<'_> {
     }
 }
 
-/// What may differ below a directory because not all removed names are told.
+/// Differences below a directory that are not told because not all removed names are known.
 ///
 /// A name is only gone from a directory that is told. A directory may have another name if it is
 /// told, and the one that it is in: then the files in it that have not changed are not told, though

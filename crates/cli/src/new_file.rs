@@ -32,7 +32,7 @@ const LINKS_MAX: usize = 40;
 /// Bytes of a name that are part of a temporary one, so that this has at most 255.
 const TEMPORARY_MAX: usize = 200;
 
-/// What a file is written for.
+/// Conditions under which a file is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Terms<'a> {
     /// Mode of a file that is new; without the bits of the umask.
@@ -63,7 +63,7 @@ pub(crate) struct NewFile {
     file: File,
     label: String,
     stops: bool,
-    /// What it replaces; `None`: it is written directly.
+    /// The file until it has its name; `None`: it is written directly.
     draft: Option<Draft>,
     /// The volume that is overwritten, locked.
     _over: Option<File>,
@@ -285,8 +285,8 @@ fn check(path: &Path, label: &str, found: &Metadata, terms: &Terms<'_>) -> Resul
     }
 }
 
-/// Returns the path of the file that a path leads to, also of one that is not there yet; and whether
-/// it is an open file of a process, which has no directory to write beside it.
+/// Returns the path of the file that a path leads to, also of one that is not there yet; and
+/// whether it is an open file of a process, which has no directory to write beside it.
 fn followed(path: &Path) -> io::Result<(PathBuf, bool)> {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -6,7 +6,7 @@ const UNITS: &[u8] = b"KMGTPE";
 /// Most digits behind the point.
 const PART_MAX: usize = 18;
 
-/// Parses `8G`, `512`, `64MiB`, `1.5t`: a number and an optional binary unit. Rounds down to a byte.
+/// Parses `8G`, `512`, `64MiB`, `1.5t`: a number and an optional binary unit. Rounds down.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let explain = |what: &str| {
         format!("'{text}' {what}: write a whole number of bytes, or one with K, M, G or T, as 1.5G")

@@ -58,7 +58,7 @@ pub(super) enum Archive {
     /// Standard output.
     Standard(File),
     /// A file.
-    File(NewFile),
+    File(Box<NewFile>),
 }
 
 impl Archive {
@@ -110,7 +110,7 @@ impl Output {
                 let file = NewFile::create(&args.file, &terms)?;
                 let id = |(filesystem, inode)| Id { filesystem, inode };
                 let ids = file.identities().into_iter().map(id).collect();
-                (Archive::File(file), ids)
+                (Archive::File(Box::new(file)), ids)
             }
         };
         let output = BufWriter::with_capacity(BUFFER, archive);
