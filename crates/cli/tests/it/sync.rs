@@ -41,7 +41,7 @@ fn sync(scratch: &Scratch, options: &str) -> (Vec<String>, String) {
 }
 
 const ALL: &str = "compared: everything";
-const CHANGES: &str = "compared: what has changed since the last sync";
+const CHANGES: &str = "compared: files changed since the last sync";
 
 #[test]
 fn a_tree_becomes_the_same_and_stays_it() {
