@@ -41,6 +41,28 @@ impl References<'_> {
         self.ended(ino, self.0.holds.release(self.0, ino, n));
     }
 
+    /// Records that contents of an inode with references may be kept outside (the page cache of a
+    /// mount's kernel), or no longer are. The record goes with the last reference.
+    #[inline]
+    pub fn set_cached(self, ino: Ino, cached: bool) {
+        self.0.holds.set_cached(ino, cached);
+    }
+
+    /// Records that an inode with references is new: an earlier process
+    /// ([`HoldLife::Inherited`](crate::HoldLife)) cannot have let its contents out.
+    #[inline]
+    pub fn is_new(self, ino: Ino) {
+        if self.0.holds.may_be_inherited() {
+            self.0.holds.set_cached(ino, false);
+        }
+    }
+
+    /// Returns whether contents of an inode may be kept outside.
+    #[inline]
+    pub fn may_be_cached(self, ino: Ino) -> bool {
+        self.0.holds.may_be_cached(ino)
+    }
+
     /// Takes the action for an unlinked inode that is no longer in use.
     fn ended(self, ino: Ino, action: Option<Orphan>) {
         let ended = match action {

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// Lifetime of cached groups. A process that changes its groups, and a new process with the number,
 /// user and group of a dead one, are mistaken for at most this long.
 const TTL: Duration = Duration::from_secs(1);
+/// The capability to keep set-id bits.
+const CAP_FSETID: u64 = 1 << 4;
 /// Callers remembered by each thread.
 const SLOTS: usize = 64;
 
@@ -122,12 +124,32 @@ fn read_groups(pid: u32, text: &mut Vec<u8>) -> Option<Arc<[u32]>> {
     parse_groups(text).map(Arc::from)
 }
 
-/// Parses the line `Groups:` of a process's status. (Other lines may hold any bytes.)
-fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
-    const LABEL: &[u8] = b"\nGroups:";
-    let start = find(status, LABEL)? + LABEL.len();
+/// Returns whether thread `tid` of user `uid` may change a file that keeps its set-id bits
+/// (`CAP_FSETID`). If it cannot be seen, root may.
+pub(crate) fn keeps_set_id(tid: u32, uid: u32) -> bool {
+    let capabilities = || {
+        let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+        let line = line_of(&status, b"\nCapEff:")?;
+        let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/user")).ok();
+        // Those of another user namespace count for nothing here.
+        let is_ours = namespace(&tid.to_string()) == namespace("self");
+        let all = u64::from_str_radix(line.trim(), 16).ok()?;
+        Some(is_ours && all & CAP_FSETID != 0)
+    };
+    capabilities().unwrap_or(uid == 0)
+}
+
+/// Returns the rest of the line of a process's status that begins with `label`. (Other lines may
+/// hold any bytes.)
+fn line_of<'s>(status: &'s [u8], label: &[u8]) -> Option<&'s str> {
+    let start = find(status, label)? + label.len();
     let line = status[start..].split(|byte| *byte == b'\n').next()?;
-    let line = std::str::from_utf8(line).ok()?;
+    std::str::from_utf8(line).ok()
+}
+
+/// Parses the line `Groups:` of a process's status.
+fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
+    let line = line_of(status, b"\nGroups:")?;
     Some(line.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect())
 }
 
@@ -153,6 +175,15 @@ mod tests {
         assert_eq!(parse_groups(status), Some(vec![4, 24, 1000]));
         assert_eq!(parse_groups(b"Name:\tx\nGroups:\t \nNStgid:\t1\n"), Some(vec![]));
         assert_eq!(parse_groups(b"Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn who_keeps_set_id_bits() {
+        assert!(keeps_set_id(0, 0) && !keeps_set_id(0, 1), "not seen");
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let status = std::fs::read(format!("/proc/{tid}/status")).unwrap();
+        let mine = u64::from_str_radix(line_of(&status, b"\nCapEff:").unwrap().trim(), 16).unwrap();
+        assert_eq!(keeps_set_id(tid, 1), mine & CAP_FSETID != 0);
     }
 
     #[test]

@@ -46,6 +46,25 @@ impl Serve for Worker {
         Some(&session.notices)
     }
 
+    /// What may have to wait for pages does so on a thread that may block.
+    #[inline]
+    fn may_block(&self, request: &Request<'_>) -> bool {
+        let for_pages = match request.opcode {
+            Some(Opcode::Lseek) => true,
+            Some(Opcode::Setattr) => {
+                let sets_mtime = request.arg().is_ok_and(|arg| ops::attr::sets_mtime(&arg));
+                // With `writeback` the kernel has written the pages.
+                sets_mtime && !self.session.rules.writeback
+            }
+            _ => false,
+        };
+        let node = request.header.nodeid;
+        request.may_block()
+            || for_pages
+                && !is_virtual(Ino(node))
+                && self.session.may_have_pages(self.session.node(node))
+    }
+
     #[inline]
     fn answered(&mut self) {
         if let Some(noted) = &mut self.noted {
@@ -197,7 +216,7 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
         Opcode::Read => ops::data::read(cx, request),
         Opcode::Write => ops::data::write(cx, request),
         Opcode::Fallocate => ops::data::fallocate(cx, request),
-        Opcode::Lseek => ops::data::lseek(cx, request),
+        Opcode::Lseek => ops::seek::lseek(cx, request),
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => ops::data::copy(cx, request),
         Opcode::Fsync | Opcode::Fsyncdir => ops::sync::fsync(cx, request),
         Opcode::Syncfs => ops::sync::syncfs(cx, request),
@@ -230,13 +249,13 @@ mod tests {
     use crate::notices::Notice;
     use crate::protocol::CONTROL;
     use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
-    use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL};
+    use crate::protocol::flags::*;
     use crate::protocol::question::{self, Question};
     use crate::protocol::wire::*;
     use crate::session::Rules;
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::raw::{Caller, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
+    use shoal::raw::{Caller, Code, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
     use zerocopy::{Immutable, IntoBytes};
@@ -460,6 +479,57 @@ mod tests {
         for node in nodes {
             assert!(bench.volume().attributes().getattr(Ino(node)).is_err());
         }
+    }
+
+    impl Bench {
+        fn may_block(&mut self, op: Opcode, node: u64, arg: &[u8]) -> bool {
+            let len = self.fill(op as u32, node, 0, &[arg]);
+            self.worker.may_block(&Request::split(&mut self.buffer, len).unwrap().0)
+        }
+    }
+
+    /// Calls that must not miss stores to a mapping wait, and cost a notice, only once the file's
+    /// pages were read.
+    #[test]
+    fn only_files_that_were_read_may_have_pages() {
+        let mut bench = Bench::new();
+        let file = bench.create(b"a\0").nodeid;
+        let data = [7; 20_000];
+        let write = ReadIn { size: 20_000, ..ReadIn::default() };
+        bench.call(Opcode::Write, file, &[write.as_bytes(), &data]).unwrap();
+        let size = SetattrIn { valid: SETATTR_SIZE, size: 100_000, ..SetattrIn::default() };
+        bench.call(Opcode::Setattr, file, &[size.as_bytes()]).unwrap();
+        let notices = bench.worker.session.notices.clone();
+        // None is delivered.
+        notices.open(Box::new(|_| ()));
+        let hole = LseekIn { offset: 50_000, whence: SEEK_DATA, ..LseekIn::default() };
+        let times = SetattrIn { valid: SETATTR_MTIME_NOW, ..SetattrIn::default() };
+        let both = SetattrIn { valid: SETATTR_MTIME_NOW | SETATTR_SIZE, ..size };
+        let mode = SetattrIn { valid: SETATTR_MODE, mode: 0o600, ..SetattrIn::default() };
+        let blocks = |bench: &mut Bench| {
+            let all = [(Opcode::Lseek, hole.as_bytes()), (Opcode::Setattr, times.as_bytes())];
+            let never = [both.as_bytes(), mode.as_bytes()];
+            assert!(!never.iter().any(|arg| bench.may_block(Opcode::Setattr, file, arg)));
+            all.map(|(op, arg)| bench.may_block(op, file, arg))
+        };
+        assert_eq!(blocks(&mut bench), [false; 2], "written");
+        let read = ReadIn { size: 10, bits: BY_LOCK_OWNER, ..ReadIn::default() };
+        bench.call(Opcode::Read, file, &[read.as_bytes()]).unwrap();
+        assert_eq!(blocks(&mut bench), [false; 2], "read past the page cache");
+        let end = Errno::from(Code::NoDevice);
+        assert_eq!(bench.call(Opcode::Lseek, file, &[hole.as_bytes()]), Err(end));
+        let read = ReadIn { size: 10, ..ReadIn::default() };
+        bench.call(Opcode::Read, file, &[read.as_bytes()]).unwrap();
+        assert_eq!(blocks(&mut bench), [true; 2], "read");
+        // On a thread that must not wait there are no holes.
+        let told = bench.call(Opcode::Lseek, file, &[hole.as_bytes()]).unwrap();
+        assert_eq!(record::<OffsetOut>(&told).value, 50_000);
+        let hole = LseekIn { whence: SEEK_HOLE, ..hole };
+        let told = bench.call(Opcode::Lseek, file, &[hole.as_bytes()]).unwrap();
+        assert_eq!(record::<OffsetOut>(&told).value, 100_000);
+        bench.call(Opcode::Forget, file, &[1u64.as_bytes()]).unwrap();
+        assert_eq!(blocks(&mut bench), [false; 2], "forgotten");
+        notices.close();
     }
 
     /// The kernel's cached listing is dropped with the first of its files, once, and not for a file

@@ -39,6 +39,7 @@ mod listings;
 mod pages;
 pub mod protocol;
 mod stats;
+mod stripped;
 mod table;
 mod unread;
 

@@ -1,4 +1,4 @@
-//! Notices: cached entries that the kernel must forget, sent by one thread that does nothing else.
+//! Notices: cached entries that the kernel must forget, sent by two threads that do nothing else.
 //!
 //! The kernel knows the outcome of everything that it requests itself. Notices are for the rest: a
 //! tree that is removed by one request (`ops/tree.rs`), whose top the kernel was not asked to
@@ -7,8 +7,11 @@
 //! *Why a thread.* To forget a name the kernel takes its directory's lock. A caller that creates or
 //! looks up a name in that directory holds this lock and waits for a server's thread. If a server's
 //! thread sent the notice, it would wait for those who wait for it. The thread here answers no
-//! requests, so no holder of the lock waits for it, and it gets its turn. The same holds for pages
-//! of a file, each of which has a lock that is held while it is read.
+//! requests, so no holder of the lock waits for it, and it gets its turn.
+//!
+//! *Pages* of a file have a second thread, for the same reason: each has a lock that is held while
+//! it is read, and the kernel writes a dirty one before it drops it. That takes a request for each,
+//! so other notices must not wait for it.
 //!
 //! *Changes of trees* (`changing.rs`) tell the kernel themselves, each thread of a change after
 //! each of its steps ([`Notices::tell_all`]): it is no server's thread, it holds nothing then, and
@@ -23,6 +26,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use shoal::raw::Ino;
 use shoal::raw::limits::NAME_MAX;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Room for the longest message: two heads, a name and its end.
@@ -60,7 +64,7 @@ pub enum Notice {
         node: u64,
         /// Start of the range, in bytes.
         at: u64,
-        /// Bytes; not 0.
+        /// Bytes; 0: to the end of the file.
         len: u64,
     },
 }
@@ -71,13 +75,24 @@ pub(crate) type Send = dyn Fn(&[u8]) + std::marker::Send + Sync;
 /// Notices of one mount, and their delivery.
 #[derive(Default)]
 pub struct Notices {
+    /// Names, listings and attributes.
+    entries: Queue,
+    /// Pages.
+    pages: Queue,
+    /// Sends messages that need not wait their turn; present while a thread delivers.
+    send: RwLock<Option<Box<Send>>>,
+    /// The kernel can let names expire.
+    can_expire: AtomicBool,
+}
+
+/// Notices that one thread delivers, in order.
+#[derive(Default)]
+struct Queue {
     state: Mutex<State>,
     /// Signals that there are notices to deliver, or that there will be no more.
     wake: Condvar,
     /// Signals that a notice was delivered.
     told: Condvar,
-    /// Sends messages that need not wait their turn; present while a thread delivers.
-    send: RwLock<Option<Box<Send>>>,
 }
 
 #[derive(Default)]
@@ -89,40 +104,24 @@ struct State {
     done: u64,
     /// A thread delivers.
     open: bool,
-    /// The kernel can let names expire.
-    can_expire: bool,
 }
 
-impl Notices {
-    /// Queues notices, in order. Without a thread that delivers, as before the beginning and after
-    /// the end of a mount, the kernel has nothing to forget.
-    ///
-    /// Returns the number to pass to [`Notices::wait`].
-    pub fn give(&self, notices: impl IntoIterator<Item = Notice>) -> u64 {
+impl Queue {
+    fn give(&self, notices: impl IntoIterator<Item = Notice>, at_most: usize) -> Option<u64> {
         let mut state = self.state.lock();
+        if state.queue.len() >= at_most {
+            return None;
+        }
         if state.open {
             let before = state.queue.len();
             state.queue.extend(notices);
             state.given += (state.queue.len() - before) as u64;
             self.wake.notify_one();
         }
-        state.given
+        Some(state.given)
     }
 
-    /// Queues an optional notice; `false`: it was dropped, because many wait.
-    pub fn suggest(&self, notice: Notice) -> bool {
-        let mut state = self.state.lock();
-        let taken = state.open && state.queue.len() < SUGGESTED_MAX;
-        if taken {
-            state.queue.push_back(notice);
-            state.given += 1;
-            self.wake.notify_one();
-        }
-        taken
-    }
-
-    /// Waits until `given` notices have been acted upon; `false`: not in that time.
-    pub fn wait(&self, given: u64, at_most: Duration) -> bool {
+    fn wait(&self, given: u64, at_most: Duration) -> bool {
         let end = Instant::now() + at_most;
         let mut state = self.state.lock();
         while state.done < given && state.open {
@@ -131,6 +130,61 @@ impl Notices {
             }
         }
         state.done >= given || !state.open
+    }
+
+    fn deliver(&self, send: &Send) {
+        let mut state = self.state.lock();
+        while state.open {
+            let Some(notice) = state.queue.pop_front() else {
+                self.wake.wait(&mut state);
+                continue;
+            };
+            drop(state);
+            deliver_one(&notice, send);
+            state = self.state.lock();
+            state.done += 1;
+            self.told.notify_all();
+        }
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock();
+        state.open = false;
+        state.queue.clear();
+        self.wake.notify_all();
+        self.told.notify_all();
+    }
+}
+
+impl Notices {
+    /// Queues notices that are not about pages, in order. Without a thread that delivers, as before
+    /// the beginning and after the end of a mount, the kernel has nothing to forget.
+    ///
+    /// Returns the number to pass to [`Notices::wait`].
+    pub fn give(&self, notices: impl IntoIterator<Item = Notice>) -> u64 {
+        self.entries.give(notices, usize::MAX).unwrap_or_default()
+    }
+
+    /// Queues an optional notice; `false`: it was dropped, because many wait.
+    pub fn suggest(&self, notice: Notice) -> bool {
+        self.entries.state.lock().open && self.entries.give([notice], SUGGESTED_MAX).is_some()
+    }
+
+    /// Waits until `given` notices have been acted upon; `false`: not in that time.
+    pub fn wait(&self, given: u64, at_most: Duration) -> bool {
+        self.entries.wait(given, at_most)
+    }
+
+    /// Has the kernel write and drop `len` bytes of the pages of a node from `at` (0: to the end).
+    /// Returns the number to pass to [`Notices::wait_for_pages`].
+    pub fn drop_pages(&self, node: u64, at: u64, len: u64) -> u64 {
+        self.pages.give([Notice::Data { node, at, len }], usize::MAX).unwrap_or_default()
+    }
+
+    /// Waits until `given` notices about pages have been acted upon; `false`: not in that time. The
+    /// caller's thread must not be one that answers READ and WRITE, for which the kernel may wait.
+    pub fn wait_for_pages(&self, given: u64, at_most: Duration) -> bool {
+        self.pages.wait(given, at_most)
     }
 
     /// Waits until the connection has ended; `false`: not in that time.
@@ -157,52 +211,43 @@ impl Notices {
         }
     }
 
-    /// Runs the thread that delivers, by its own `send`.
+    /// Runs the thread that delivers notices, by its own `send`.
     pub fn deliver(&self, send: &Send) {
-        let mut state = self.state.lock();
-        while state.open {
-            let Some(notice) = state.queue.pop_front() else {
-                self.wake.wait(&mut state);
-                continue;
-            };
-            drop(state);
-            deliver_one(&notice, send);
-            state = self.state.lock();
-            state.done += 1;
-            self.told.notify_all();
-        }
+        self.entries.deliver(send);
+    }
+
+    /// Runs the thread that delivers those about pages, by its own `send`.
+    pub fn deliver_pages(&self, send: &Send) {
+        self.pages.deliver(send);
     }
 
     /// Begins delivery; `send` takes one message at a time, from any thread.
     pub fn open(&self, send: Box<Send>) {
         *self.send.write() = Some(send);
-        self.state.lock().open = true;
+        self.entries.state.lock().open = true;
+        self.pages.state.lock().open = true;
     }
 
     /// Returns the notices that have not been delivered.
     #[cfg(test)]
     pub fn waiting(&self) -> Vec<Notice> {
-        self.state.lock().queue.iter().cloned().collect()
+        self.entries.state.lock().queue.iter().cloned().collect()
     }
 
     /// Records that the kernel can let names expire.
     pub fn allow_expiry(&self) {
-        self.state.lock().can_expire = true;
+        self.can_expire.store(true, Ordering::Relaxed);
     }
 
     /// Returns whether the kernel can let names expire.
     pub fn can_expire(&self) -> bool {
-        self.state.lock().can_expire
+        self.can_expire.load(Ordering::Relaxed)
     }
 
     /// Ends delivery with the connection.
     pub fn close(&self) {
-        let mut state = self.state.lock();
-        state.open = false;
-        state.queue.clear();
-        self.wake.notify_all();
-        self.told.notify_all();
-        drop(state);
+        self.entries.close();
+        self.pages.close();
         // Must not be kept open longer than the mount.
         *self.send.write() = None;
     }
@@ -253,12 +298,19 @@ mod tests {
         assert!(notices.wait(given, Duration::from_secs(20)));
         notices.tell(&Notice::Attributes { node: 7 });
         notices.tell_all([8, 9]);
+        let (inner, own) = (notices.clone(), send());
+        let pages = thread::spawn(move || inner.deliver_pages(&own));
+        let given = notices.drop_pages(12, 0, 1);
+        assert!(notices.wait_for_pages(given, Duration::from_secs(20)));
         notices.close();
+        let given = notices.drop_pages(13, 0, 1);
+        assert!(notices.wait_for_pages(given, Duration::ZERO), "nobody to be told");
+        pages.join().unwrap();
         notices.tell(&Notice::Attributes { node: 10 });
         notices.tell_all([11]);
         assert!(notices.wait(u64::MAX, Duration::from_secs(20)), "after the end nobody waits");
         thread.join().unwrap();
-        assert_eq!(*codes.lock(), [(3, 5), (2, 6), (2, 7), (2, 8), (2, 9)]);
+        assert_eq!(*codes.lock(), [(3, 5), (2, 6), (2, 7), (2, 8), (2, 9), (2, 12)]);
     }
 
     #[test]

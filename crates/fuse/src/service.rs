@@ -14,6 +14,13 @@ pub trait Serve: Sized + 'static {
     /// Creates the state of a new thread.
     fn new(shared: Arc<Self::Shared>) -> Self;
 
+    /// Returns whether [`Serve::handle`] may wait for the device, or work for long. A transport with
+    /// few threads must serve others meanwhile.
+    #[inline]
+    fn may_block(&self, request: &Request<'_>) -> bool {
+        request.may_block()
+    }
+
     /// Called when the request of the last [`Serve::handle`] has been answered, or its caller is
     /// gone.
     #[inline]

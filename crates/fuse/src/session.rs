@@ -14,11 +14,12 @@ use crate::pages::Pages;
 use crate::protocol::reply::{TTL_FOREVER, take_damage};
 use crate::protocol::{Opcode, Reply, Request};
 use crate::streams::{Streams, is_control};
+use crate::stripped::Stripped;
 use crate::sweep::Sweeper;
 use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
 use crate::views::Views;
-use shoal::raw::{Ino, Volume};
+use shoal::raw::{FileKind, Ino, Volume};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ pub(crate) struct Session {
     pub unread: Unread,
     /// Files that may have cached pages.
     pub pages: Pages,
+    /// Files that have lost their capabilities.
+    pub stripped: Stripped,
     /// Listings cached by the kernel.
     pub listings: Listings,
     /// Drops the names of removed trees.
@@ -84,6 +87,7 @@ impl Session {
             notices,
             unread,
             pages,
+            stripped: Stripped::default(),
             listings,
             sweeper,
             tokens,
@@ -185,6 +189,8 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// Longest wait of a direct write until the kernel has dropped older pages, which it locks while it
 /// reads them.
 const PAGES_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait until the kernel has written dirty pages.
+const WRITE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Session {
     /// Records that thread `tid` has changed attributes of `ino`, and that its reply has not the
@@ -257,10 +263,58 @@ impl Session {
 
     #[cold]
     fn drop_pages(&self, ino: Ino, at: u64, len: u64) {
-        let given = self.notices.give([Notice::Data { node: self.id(ino), at, len }]);
-        let waited = self.pages.wait().map(|_waiting| self.notices.wait(given, PAGES_PATIENCE));
-        if waited != Some(true) {
+        if !self.forget_pages(self.id(ino), at, len, PAGES_PATIENCE) {
             tracing::debug!(?ino, at, len, "the kernel takes long to drop pages");
+        }
+    }
+
+    fn forget_pages(&self, node: u64, at: u64, len: u64, at_most: Duration) -> bool {
+        let given = self.notices.drop_pages(node, at, len);
+        self.pages.wait().is_some_and(|_waiting| self.notices.wait_for_pages(given, at_most))
+    }
+}
+
+/// Data that the kernel has and the server has not.
+impl Session {
+    /// Returns whether the kernel may have pages of `ino` that a program can store to without a
+    /// request: pages of a mapping were read before, or are full pages that a program has written.
+    /// The latter cannot be where the volume has a hole.
+    #[inline]
+    pub(crate) fn may_have_pages(&self, ino: Ino) -> bool {
+        self.rules.writeback || self.views.get().references().may_be_cached(ino)
+    }
+
+    /// Has the kernel write and drop its pages of a node in `len` bytes from `at` (0: to the end);
+    /// `false`: not in time. For a request that may wait.
+    pub(crate) fn write_pages(&self, node: u64, at: u64, len: u64) -> bool {
+        let written = self.forget_pages(node, at, len, WRITE_PATIENCE);
+        if !written {
+            tracing::debug!(node, at, len, "the kernel takes long to write pages");
+        }
+        written
+    }
+
+    /// Has the kernel write and drop all pages of `ino`, so that they do not arrive after a change
+    /// which comes later. For a request that may wait.
+    #[cold]
+    pub(crate) fn write_all_pages(&self, ino: Ino) {
+        let volume = self.views.get();
+        // Before the notice: a page that is read meanwhile is recorded again.
+        volume.references().set_cached(ino, false);
+        if !self.write_pages(self.id(ino), 0, 0) {
+            volume.references().set_cached(ino, true);
+        }
+    }
+
+    /// Returns the blocks to show of an inode that has `blocks`. A file without any counts as one
+    /// hole for programs such as `tar`, which then do not ask for data: so one for which the kernel
+    /// may have data has a block.
+    #[inline]
+    pub(crate) fn blocks(&self, ino: Ino, kind: FileKind, size: u64, blocks: u64) -> u64 {
+        let may_be_one_hole = blocks == 0 && (size > 0 || self.rules.writeback);
+        match may_be_one_hole && kind == FileKind::Regular && self.may_have_pages(ino) {
+            true => 1,
+            false => blocks,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::permissions;
 use crate::records::{self, WRITE_STEP};
 use crate::stat::attr_of;
 use crate::state::Writing;
+use crate::xattr::{Pending, Plan};
 use shoal_base::cold::Section;
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::timing::Call;
@@ -31,7 +32,24 @@ struct Request<'d> {
     /// Offset in the file; `None` for an append.
     offset: Option<u64>,
     data: &'d [u8],
-    kill_priv: bool,
+    strip: Strip,
+}
+
+/// Privileges that a write takes from the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Strip {
+    /// None: the contents were stored before, in a mapping.
+    Nothing,
+    /// The capabilities.
+    Capability,
+    /// The capabilities and the set-id bits.
+    All,
+}
+
+impl Strip {
+    fn of(kill_priv: bool) -> Strip {
+        if kill_priv { Strip::All } else { Strip::Capability }
+    }
 }
 
 /// Method of a write.
@@ -51,14 +69,22 @@ impl<'v> Files<'v> {
     /// writer. Returns the number of bytes written: fewer than requested only after an error,
     /// usually a lack of space or memory. Writing the rest then returns the error.
     pub fn write(self, ino: Ino, offset: u64, data: &[u8], kill_priv: bool) -> Result<usize> {
-        let write = || self.write_steps(ino, Some(offset), data, kill_priv);
+        let write = || self.write_steps(ino, Some(offset), data, Strip::of(kill_priv));
+        self.0.measured(Call::Write, write).map(|(_, written)| written)
+    }
+
+    /// Writes `data` that a program has stored in a mapping of the file some time before. Like a
+    /// store on the kernel's own filesystems, it takes no privileges from the file. Otherwise as
+    /// [`Files::write`].
+    pub fn write_back(self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let write = || self.write_steps(ino, Some(offset), data, Strip::Nothing);
         self.0.measured(Call::Write, write).map(|(_, written)| written)
     }
 
     /// Appends to the file. Returns the offset and, as for a write, the number of bytes written.
     /// Concurrent appends never overlap, whatever their length.
     pub fn append(self, ino: Ino, data: &[u8], kill_priv: bool) -> Result<(u64, usize)> {
-        self.0.measured(Call::Write, || self.write_steps(ino, None, data, kill_priv))
+        self.0.measured(Call::Write, || self.write_steps(ino, None, data, Strip::of(kill_priv)))
     }
 
     fn write_steps(
@@ -66,7 +92,7 @@ impl<'v> Files<'v> {
         ino: Ino,
         offset: Option<u64>,
         data: &[u8],
-        kill_priv: bool,
+        strip: Strip,
     ) -> Result<(u64, usize)> {
         let mut start = offset;
         // Kept for all steps: otherwise a concurrent append between two steps would be overwritten.
@@ -75,7 +101,7 @@ impl<'v> Files<'v> {
         loop {
             let step = &data[written..data.len().min(written + WRITE_STEP)];
             let offset = start.map(|s| s + written as u64);
-            match self.write_step(Request { ino, offset, data: step, kill_priv }, &mut writing) {
+            match self.write_step(Request { ino, offset, data: step, strip }, &mut writing) {
                 Ok(at) => {
                     start.get_or_insert(at);
                     written += step.len();
@@ -204,12 +230,12 @@ impl<'v> Files<'v> {
                 return Ok(None);
             }
             txn.check_memory()?;
-            let capability = self.permissions().plan_drop_capability(ino, locked.inode())?;
-            let within = core.flags & FLAG_CAPABILITY == 0;
+            let capability = self.plan_strip(request.strip, ino, locked.inode())?;
+            let within = capability.is_none();
             self.orphans().before_change(&mut txn, &mut locked, within)?;
             self.write_inline(&mut txn, &mut locked, at, data)?;
-            let dropped = self.permissions().drop_capability(&mut txn, &mut locked, capability)?;
-            self.note_write(&mut txn, &mut locked, end, request.kill_priv)?;
+            let dropped = self.strip(&mut txn, &mut locked, capability)?;
+            self.note_write(&mut txn, &mut locked, end, request.strip)?;
             self.intents().finish(&mut txn, &mut locked, dropped)?;
             txn.stamp(&mut locked)?;
             txn.commit()?;
@@ -235,7 +261,7 @@ impl<'v> Files<'v> {
         {
             return Ok(false);
         }
-        self.replace_by(&mut txn, &mut locked, written, end, request.kill_priv)?;
+        self.replace_by(&mut txn, &mut locked, written, end, request.strip)?;
         txn.stamp(&mut locked)?;
         txn.commit()?;
         Ok(true)
@@ -258,7 +284,7 @@ impl<'v> Files<'v> {
             let len = request.data.len();
             let mut plan = self.plan_write(request.ino, locked.inode(), request.offset, len)?;
             let written = self.carry_out(request.ino, &mut plan, request.data)?;
-            self.replace_by(&mut txn, &mut locked, &written, end, request.kill_priv)?;
+            self.replace_by(&mut txn, &mut locked, &written, end, request.strip)?;
             txn.stamp(&mut locked)?;
             txn.commit()?;
             return Ok(at);
@@ -272,10 +298,10 @@ impl<'v> Files<'v> {
         locked: &mut Locked<'_>,
         written: &Written<'_>,
         end: u64,
-        kill_priv: bool,
+        strip: Strip,
     ) -> Result<()> {
         txn.check_memory()?;
-        let capability = self.permissions().plan_drop_capability(locked.ino(), locked.inode())?;
+        let capability = self.plan_strip(strip, locked.ino(), locked.inode())?;
         let new = &written.extents;
         if let Some((first, last)) = new.first().zip(new.last()) {
             self.objects().charge_growth(locked, first.offset, last.end(), new)?;
@@ -285,9 +311,30 @@ impl<'v> Files<'v> {
             self.objects().outgrow_inline(txn, locked)?;
             self.objects().replace_extents(txn, locked, first.offset, last.end(), new)?;
         }
-        let dropped = self.permissions().drop_capability(txn, locked, capability)?;
-        self.note_write(txn, locked, end, kill_priv)?;
+        let dropped = self.strip(txn, locked, capability)?;
+        self.note_write(txn, locked, end, strip)?;
         self.intents().finish(txn, locked, dropped)
+    }
+
+    /// Plans the removal of the file's capabilities; `None` if there is nothing to remove. Must be
+    /// called before the first change, because it may read.
+    #[inline]
+    fn plan_strip(self, strip: Strip, ino: Ino, inode: &Inode) -> Result<Option<Plan>> {
+        match inode.core.flags & FLAG_CAPABILITY != 0 && strip != Strip::Nothing {
+            true => self.permissions().plan_drop_capability(ino, inode).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Removes them. The caller must finish the returned intent.
+    #[inline]
+    fn strip(
+        self,
+        txn: &mut Txn<'_>,
+        locked: &mut Locked<'_>,
+        plan: Option<Plan>,
+    ) -> Result<Option<Pending>> {
+        plan.map_or(Ok(None), |plan| self.permissions().drop_capability(txn, locked, plan))
     }
 
     /// Updates size, times and set-id bits after a write.
@@ -296,14 +343,14 @@ impl<'v> Files<'v> {
         txn: &mut Txn<'_>,
         locked: &mut Locked<'_>,
         end: u64,
-        kill_priv: bool,
+        strip: Strip,
     ) -> Result<()> {
         let (ino, time) = (locked.ino(), now());
         let core = &mut locked.edit(self.0.table(ino)?, txn.epoch()).core;
         core.size = core.size.max(end);
         core.mtime = time;
         core.ctime = time;
-        if kill_priv {
+        if strip == Strip::All {
             // The writer's groups are unknown here. A mount sends a SETATTR before.
             permissions::kill_set_id(core, true);
         }

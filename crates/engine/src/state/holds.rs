@@ -58,6 +58,8 @@ pub(crate) enum Orphan {
 struct Hold {
     count: u64,
     orphan: Option<Orphan>,
+    /// Contents may be kept outside; `None`: only if an earlier process has let them out.
+    cached: Option<bool>,
 }
 
 type Shard = Mutex<HashMap<Ino, Hold, BuildHasherDefault<InoHasher>>>;
@@ -292,6 +294,23 @@ impl Holds {
             0 => shard.remove(&ino).and_then(|hold| hold.orphan),
             _ => None,
         }
+    }
+}
+
+/// Contents of inodes that are kept outside: a record that goes with the last reference.
+impl Holds {
+    /// Sets the record of an inode with references.
+    #[inline]
+    pub(crate) fn set_cached(&self, ino: Ino, cached: bool) {
+        if let Some(hold) = self.shard(ino).lock().get_mut(&ino) {
+            hold.cached = Some(cached);
+        }
+    }
+    /// Returns whether the contents of an inode may be kept outside.
+    #[inline]
+    pub(crate) fn may_be_cached(&self, ino: Ino) -> bool {
+        let known = self.shard(ino).lock().get(&ino).and_then(|hold| hold.cached);
+        known.unwrap_or_else(|| self.may_be_inherited())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Attributes of an inode, symlink targets, permission checks, and figures of the volume.
 
 use super::{Context, Outcome, kill_set_id, read_attr, set_id_bits};
+use crate::caller::keeps_set_id;
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
@@ -32,6 +33,10 @@ pub(crate) fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcom
     let arg: SetattrIn = request.arg()?;
     let set = wanted(&arg)?;
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
+    if request.may_wait() && sets_mtime(&arg) && cx.session.may_have_pages(request.node()) {
+        // Stores to a mapping that were made before must not change the time when they arrive.
+        cx.session.write_all_pages(request.node());
+    }
     let mut attr: Attr = match set == nothing {
         true => without_set_id(cx, request.node())?,
         false => cx.volume.attributes().setattr(cx.who, request.node(), &set)?,
@@ -40,17 +45,28 @@ pub(crate) fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcom
         // If a bit depends on the caller's groups, the volume has checked it.
         attr = kill_set_id(cx, attr, true)?;
     }
+    attr.blocks = cx.session.blocks(attr.ino, attr.kind, attr.size, attr.blocks);
     put(request.body(), 0, &attr_out(&attr))
+}
+
+/// Returns whether a SETATTR is a program's change of the time of modification. During a change of
+/// the size, which may also set it, the kernel writes no pages.
+pub(crate) fn sets_mtime(arg: &SetattrIn) -> bool {
+    arg.valid & (SETATTR_MTIME | SETATTR_MTIME_NOW) != 0 && arg.valid & SETATTR_SIZE == 0
 }
 
 /// A SETATTR with nothing to change. The kernel sends it when an unprivileged user writes to a file
 /// with set-id bits, allocates in it or copies into it: the bits must go. It sends the same for a
 /// `chown` of neither owner nor group, which anybody may call; so they go only for callers that
-/// could clear them by a write.
+/// could clear them by a write. And it sends the same when it has removed the file's capabilities
+/// ([`crate::stripped`]), which must not cost a privileged user's file the bits.
 fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
     let attr = cx.volume.attributes().getattr(ino)?;
     let in_group = cx.who.uid == 0 || cx.who.in_group(attr.gid);
     if set_id_bits(attr.mode, in_group) == 0 {
+        return Ok(attr);
+    }
+    if cx.session.stripped.take(ino, cx.tid) && keeps_set_id(cx.tid, cx.who.uid) {
         return Ok(attr);
     }
     let who = Caller { checked: false, ..cx.who.clone() };

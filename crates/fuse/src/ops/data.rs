@@ -6,7 +6,7 @@ use crate::protocol::reply::put;
 use crate::protocol::wire::*;
 use crate::protocol::{Errno, Opcode, Request};
 use crate::tokens::is_virtual;
-use shoal::raw::{Fallocate, Ino, Seek};
+use shoal::raw::{Fallocate, Ino};
 
 /// Most bytes that one COPY_FILE_RANGE copies, so that it cannot keep a thread for minutes; the
 /// caller goes on from there.
@@ -18,6 +18,7 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let node = request.node();
     if arg.bits & BY_LOCK_OWNER == 0 {
         cx.session.pages.are_read(node);
+        cx.volume.references().set_cached(node, true);
     }
     let body = request.body();
     let size = (arg.size as usize).min(body.len());
@@ -29,8 +30,13 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
-    let kill = arg.bits & WRITE_KILL_SUIDGID != 0;
-    let written = cx.volume.files().write(request.node(), arg.offset, data, kill)?;
+    let (files, kill) = (cx.volume.files(), arg.bits & WRITE_KILL_SUIDGID != 0);
+    let written = match arg.bits & WRITE_CACHE {
+        0 => files.write(request.node(), arg.offset, data, kill)?,
+        // What takes privileges away is the system call `write`, for which the kernel did it when
+        // it collected the data. Others may have been given to the file since.
+        _ => files.write_back(request.node(), arg.offset, data)?,
+    };
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, written as u64);
     }
@@ -62,18 +68,6 @@ fn fallocate_mode(bits: u32) -> Result<Fallocate, Errno> {
         ZERO_KEEP => Ok(Fallocate::ZeroRange { keep_size: true }),
         _ => Err(Errno::EOPNOTSUPP),
     }
-}
-
-/// LSEEK; the kernel does the other kinds itself.
-pub(crate) fn lseek(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let arg: LseekIn = request.arg()?;
-    let what = match arg.whence {
-        SEEK_DATA => Seek::Data,
-        SEEK_HOLE => Seek::Hole,
-        _ => return Err(Errno::EINVAL),
-    };
-    let value = cx.volume.files().seek(request.node(), arg.offset, what)?;
-    put(request.body(), 0, &OffsetOut { value })
 }
 
 /// COPY_FILE_RANGE and COPY_FILE_RANGE_64, which differ in the reply only.

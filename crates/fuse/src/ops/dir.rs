@@ -3,9 +3,9 @@
 use super::{Context, Outcome};
 use crate::protocol::dirent::{Listing, Node, for_each_node};
 use crate::protocol::reply::fuse_attr;
-use crate::protocol::wire::{EntryOut, ReadIn};
+use crate::protocol::wire::{EntryOut, FuseAttr, ReadIn};
 use crate::protocol::{Errno, Opcode, Request};
-use shoal::raw::Ino;
+use shoal::raw::{FileKind, Ino};
 
 /// READDIR.
 pub(crate) fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -74,6 +74,10 @@ fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -
     if unread.is_losing(ino, cx.tid) && !matches!(node, Node::Drop) {
         losing.push(ino);
     }
+    let node = match node {
+        Node::Keep if entry.attr.blocks == 0 => with_blocks(cx, entry),
+        node => node,
+    };
     let entry_valid = cx.session.rules.names_valid();
     match node {
         Node::Keep if entry_valid != entry.entry_valid => {
@@ -81,6 +85,16 @@ fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -
         }
         Node::Show(entry) => Node::Show(EntryOut { entry_valid, ..entry }),
         node => node,
+    }
+}
+
+/// Shows a file without blocks with one, if the kernel may have data for it.
+fn with_blocks(cx: &Context<'_>, entry: &EntryOut) -> Node {
+    let attr = &entry.attr;
+    let Some(kind) = FileKind::from_mode(attr.mode) else { return Node::Keep };
+    match cx.session.blocks(Ino(entry.nodeid), kind, attr.size, 0) {
+        0 => Node::Keep,
+        blocks => Node::Show(EntryOut { attr: FuseAttr { blocks, ..*attr }, ..*entry }),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod resent;
 pub(crate) mod scrub;
+pub(crate) mod seek;
 pub(crate) mod share;
 pub(crate) mod stream;
 pub(crate) mod subvolume;
@@ -84,10 +85,11 @@ fn gone(error: Error) -> Errno {
 fn read_attr(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
     let unread = &cx.session.unread;
     unread.give(ino, cx.tid, unread.now());
-    let attr = cx.volume.attributes().getattr(ino)?;
+    let mut attr = cx.volume.attributes().getattr(ino)?;
     if unread.is_losing(ino, cx.tid) {
         cx.session.show_only(&[ino], cx.tid);
     }
+    attr.blocks = cx.session.blocks(ino, attr.kind, attr.size, attr.blocks);
     Ok(attr)
 }
 
@@ -104,7 +106,16 @@ fn reply_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outc
 /// notice at each change in that directory.
 #[inline]
 fn reply_new_entry(cx: &Context<'_>, request: &mut Request<'_>, attr: &Attr) -> Outcome {
-    reply_entry_by(cx, request, attr, |cx, ino| Ok(cx.volume.attributes().getattr(ino)?))
+    reply_entry_by(cx, request, attr, |cx, ino| {
+        cx.volume.references().is_new(ino);
+        let attr = cx.volume.attributes().getattr(ino)?;
+        // With `writeback` its data may come long after its attributes are asked for.
+        let blocks = match cx.session.rules.writeback {
+            true => cx.session.blocks(ino, attr.kind, attr.size, attr.blocks),
+            false => attr.blocks,
+        };
+        Ok(Attr { blocks, ..attr })
+    })
 }
 
 #[inline]

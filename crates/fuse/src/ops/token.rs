@@ -19,7 +19,7 @@
 //! Open files stay open when the token expires or is revoked, as with permissions.
 
 use super::open::{access_mask, truncate_at_open};
-use super::{Context, Outcome, attr, data, kill_set_id, sync};
+use super::{Context, Outcome, attr, data, kill_set_id, seek, sync};
 use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, entry, put, statx_out};
 use crate::protocol::wire::*;
@@ -149,7 +149,7 @@ fn on_file(
         // A program is read by the kernel to be executed.
         Opcode::Read if rights == Rights::WRITE => Err(Code::Access.into()),
         Opcode::Read => data::read(cx, request),
-        Opcode::Lseek => data::lseek(cx, request),
+        Opcode::Lseek => seek::lseek(cx, request),
         Opcode::Fsync => sync::fsync(cx, request),
         Opcode::Write => writable().and_then(|()| write(cx, request)),
         Opcode::Setattr => setattr(cx, request, node),

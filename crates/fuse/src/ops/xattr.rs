@@ -13,6 +13,9 @@ use crate::protocol::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
 use crate::protocol::{Errno, Request};
 use shoal::raw::XattrFlags;
 
+/// Name of a file's capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
+
 /// SETXATTR.
 pub(crate) fn set(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
@@ -52,6 +55,9 @@ pub(crate) fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
     supported(cx)?;
     let (name, _) = request.xattr_name()?;
     cx.volume.attributes().removexattr(cx.who, request.node(), name)?;
+    if name == CAPABILITY {
+        cx.session.stripped.add(request.node(), cx.tid);
+    }
     cx.session.changed(request.node(), cx.tid);
     Ok(0)
 }

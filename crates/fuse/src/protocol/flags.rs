@@ -28,6 +28,8 @@ pub const SETATTR_KILL_SUIDGID: u32 = 1 << 11;
 /// `ReadIn::bits`: a program's read or write that bypasses the page cache; requests for the page
 /// cache have no owner of locks.
 pub const BY_LOCK_OWNER: u32 = 1 << 1;
+/// `ReadIn::bits` of a write: pages that were stored in a mapping, or collected by the kernel.
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// `ReadIn::bits` of a write: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 

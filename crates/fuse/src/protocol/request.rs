@@ -44,6 +44,8 @@ pub struct Request<'a> {
     payload_len: usize,
     /// Bytes of the body that belong to the request.
     filled: usize,
+    /// Others serve meanwhile.
+    may_wait: bool,
 }
 
 impl<'a> Request<'a> {
@@ -61,7 +63,8 @@ impl<'a> Request<'a> {
             return Err(Errno::EIO);
         }
         let node = Ino(header.nodeid);
-        Ok(Request { header, node, opcode, op, body, payload_len: filled - ext, filled })
+        let payload_len = filled - ext;
+        Ok(Request { header, node, opcode, op, body, payload_len, filled, may_wait: false })
     }
 
     /// Splits one contiguous buffer whose first `filled` bytes were read from the device. Also
@@ -88,7 +91,7 @@ impl<'a> Request<'a> {
     pub fn may_block(&self) -> bool {
         match self.opcode {
             // As with a direct write: the inode's own node has pages that must be dropped.
-            Some(Opcode::Open | Opcode::Setattr | Opcode::Write)
+            Some(Opcode::Open | Opcode::Setattr | Opcode::Write | Opcode::Lseek)
                 if self.header.nodeid & VIRTUAL != 0 =>
             {
                 true
@@ -104,6 +107,16 @@ impl<'a> Request<'a> {
             Some(op) => op.may_block(),
             None => false,
         }
+    }
+
+    /// Lets the handler wait for other requests: others serve meanwhile.
+    pub fn let_wait(&mut self) {
+        self.may_wait = true;
+    }
+
+    /// Returns whether the handler may wait until other requests have been answered.
+    pub fn may_wait(&self) -> bool {
+        self.may_wait
     }
 
     /// Returns whether the volume checks permission, whatever the mount options: the kernel checks

@@ -8,6 +8,7 @@ use super::crew::{Crew, Relief};
 use super::pause::Pause;
 use super::uring::Live;
 use super::{Threads, apart};
+use crate::notices::{self, Notices};
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
@@ -107,21 +108,25 @@ impl<S: Serve> Server<S> {
     }
 }
 
-/// Starts the thread that delivers notices to the kernel.
+/// Starts the threads that deliver notices to the kernel.
 fn tell_kernel<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
     let Some(notices) = S::notices(&server.task.shared).cloned() else { return Ok(()) };
     let main = &server.task.device;
     notices.open(sender(main.try_clone()?));
-    let (name, device) = ("shoal-notices", main.try_clone()?);
-    let deliver = move |device| notices.deliver(&sender(device));
-    match server.task.kept {
-        Some(_) => apart::start(&server.threads, name, device, deliver),
-        None => server.threads.start(name.to_owned(), move || deliver(device)),
-    }
+    let start = |name, deliver: fn(&Notices, &notices::Send)| {
+        let (notices, device) = (notices.clone(), main.try_clone()?);
+        let deliver = move |device| deliver(&notices, &*sender(device));
+        match server.task.kept {
+            Some(_) => apart::start(&server.threads, name, device, deliver),
+            None => server.threads.start(str::to_owned(name), move || deliver(device)),
+        }
+    };
+    start("shoal-notices", Notices::deliver)?;
+    start("shoal-pages", Notices::deliver_pages)
 }
 
 /// Returns a function that sends notices through `device`.
-fn sender(device: OwnedFd) -> Box<crate::notices::Send> {
+fn sender(device: OwnedFd) -> Box<notices::Send> {
     Box::new(move |message| match send(device.as_fd(), message) {
         // An entry that the kernel does not know need not be forgotten.
         Ok(()) | Err(Os::NOENT) => {}
@@ -200,9 +205,10 @@ fn serve_one<S: Serve>(
         Err(errno) => return refuse(fd, buffer, filled, errno),
     };
     let (unique, op) = (request.header.unique, request.opcode);
-    let blocks = request.may_block();
+    let blocks = worker.may_block(&request);
     if blocks {
         relieve(server);
+        request.let_wait();
     }
     let reply = worker.handle(&mut request);
     if blocks {

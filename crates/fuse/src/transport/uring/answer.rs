@@ -28,8 +28,13 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
     let filled = entry.payload_size as usize;
     let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
     let reply = match request {
-        Ok(request) if thread == Thread::Ring && request.may_block() => return false,
-        Ok(mut request) => worker.handle(&mut request),
+        Ok(request) if thread == Thread::Ring && worker.may_block(&request) => return false,
+        Ok(mut request) => {
+            if thread == Thread::Helper {
+                request.let_wait();
+            }
+            worker.handle(&mut request)
+        }
         Err(errno) => malformed(&header, errno),
     };
     let (len, error) = match reply {
