@@ -33,12 +33,13 @@ pub(crate) fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcom
     let arg: SetattrIn = request.arg()?;
     let set = wanted(&arg)?;
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
+    let is_stripped = cx.session.stripped.take(request.node(), cx.tid);
     if request.may_wait() && sets_mtime(&arg) && cx.session.may_have_pages(request.node()) {
         // Stores to a mapping that were made before must not change the time when they arrive.
         cx.session.write_all_pages(request.node());
     }
     let mut attr: Attr = match set == nothing {
-        true => without_set_id(cx, request.node())?,
+        true => without_set_id(cx, request.node(), is_stripped)?,
         false => cx.volume.attributes().setattr(cx.who, request.node(), &set)?,
     };
     if arg.valid & SETATTR_KILL_SUIDGID != 0 && set.mode.is_none() {
@@ -60,13 +61,13 @@ pub(crate) fn sets_mtime(arg: &SetattrIn) -> bool {
 /// `chown` of neither owner nor group, which anybody may call; so they go only for callers that
 /// could clear them by a write. And it sends the same when it has removed the file's capabilities
 /// ([`crate::stripped`]), which must not cost a privileged user's file the bits.
-fn without_set_id(cx: &Context<'_>, ino: Ino) -> Result<Attr, Errno> {
+fn without_set_id(cx: &Context<'_>, ino: Ino, is_stripped: bool) -> Result<Attr, Errno> {
     let attr = cx.volume.attributes().getattr(ino)?;
     let in_group = cx.who.uid == 0 || cx.who.in_group(attr.gid);
     if set_id_bits(attr.mode, in_group) == 0 {
         return Ok(attr);
     }
-    if cx.session.stripped.take(ino, cx.tid) && keeps_set_id(cx.tid, cx.who.uid) {
+    if is_stripped && keeps_set_id(cx.tid, cx.who.uid) {
         return Ok(attr);
     }
     let who = Caller { checked: false, ..cx.who.clone() };

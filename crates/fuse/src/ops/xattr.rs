@@ -7,11 +7,11 @@
 //! too.
 
 use super::{Context, Outcome};
-use crate::protocol::flags::{SETXATTR_ACL_KILL_SGID, XATTR_CREATE, XATTR_REPLACE};
+use crate::protocol::flags::{MAY_WRITE, SETXATTR_ACL_KILL_SGID, XATTR_CREATE, XATTR_REPLACE};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
 use crate::protocol::{Errno, Request};
-use shoal::raw::XattrFlags;
+use shoal::raw::{Caller, Ino, XattrFlags};
 
 /// Name of a file's capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -54,12 +54,24 @@ pub(crate) fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub(crate) fn remove(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let (name, _) = request.xattr_name()?;
-    cx.volume.attributes().removexattr(cx.who, request.node(), name)?;
-    if name == CAPABILITY {
-        cx.session.stripped.add(request.node(), cx.tid);
+    match name == CAPABILITY {
+        true => remove_capability(cx, request.node())?,
+        false => cx.volume.attributes().removexattr(cx.who, request.node(), name)?,
     }
     cx.session.changed(request.node(), cx.tid);
     Ok(0)
+}
+
+/// Removes the capabilities of a file. The kernel asks for it also before a write to the file, by
+/// anybody who may write; it has refused the system call to all who may not set capabilities.
+#[cold]
+fn remove_capability(cx: &Context<'_>, ino: Ino) -> Result<(), Errno> {
+    let may_write = cx.volume.attributes().access(cx.who, ino, MAY_WRITE).is_ok();
+    let root = Caller::root();
+    let who = if may_write { &root } else { &*cx.who };
+    cx.volume.attributes().removexattr(who, ino, CAPABILITY)?;
+    cx.session.stripped.add(ino, cx.tid);
+    Ok(())
 }
 
 /// Fails under `no_xattr`, so that the kernel stops asking.

@@ -109,7 +109,8 @@ fn each_way_to_change_contents() {
                     assert!(!has_capability(&file), "{what}, root");
                     std::fs::remove_file(&file).unwrap();
                     prepared(&file, mode_before, capability);
-                    as_user(USER, &[], || way(&file, &source)).unwrap();
+                    as_user(USER, &[], || way(&file, &source))
+                        .unwrap_or_else(|errno| panic!("{what}, a user: {errno}"));
                     assert_eq!(mode(&file), mode_before & 0o777, "{what}, a user");
                     assert!(!has_capability(&file), "{what}, a user");
                     std::fs::remove_file(&file).unwrap();

@@ -2,6 +2,7 @@
 //! calls must neither miss it nor be undone when it arrives.
 
 use crate::common::*;
+use crate::posix_data::Random;
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, OFlags, SeekFrom, Timespec, Timestamps, UTIME_NOW, XattrFlags,
 };
