@@ -31,15 +31,25 @@ impl<'v> Files<'v> {
         self.0.measured(Call::Read, || self.read_file(ino, offset, buf))
     }
 
-    fn read_file(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let (read, core) = self.read_as(ino, offset, buf, |inode| match inode.core.kind() {
+    /// Reads without a change of the access time (`O_NOATIME`). Otherwise as [`Files::read`].
+    pub fn read_noatime(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let read = || self.read_data(ino, offset, buf).map(|(read, _)| read);
+        self.0.measured(Call::Read, read)
+    }
+
+    fn read_data(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<(usize, Core)> {
+        self.read_as(ino, offset, buf, |inode| match inode.core.kind() {
             8 => Ok(()),
             4 => Err(Error::Code(Code::IsDirectory)),
             _ => {
                 attr_of(ino, inode)?;
                 Err(Error::Code(Code::Invalid))
             }
-        })?;
+        })
+    }
+
+    fn read_file(self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let (read, core) = self.read_data(ino, offset, buf)?;
         if read > 0 && self.atime_is_stale(&core) {
             self.renew_atime(ino)?;
         }

@@ -22,7 +22,11 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     }
     let body = request.body();
     let size = (arg.size as usize).min(body.len());
-    Ok(cx.volume.files().read(node, arg.offset, &mut body[..size])?)
+    let (files, room) = (cx.volume.files(), &mut body[..size]);
+    match arg.flags & O_NOATIME {
+        0 => Ok(files.read(node, arg.offset, room)?),
+        _ => Ok(files.read_noatime(node, arg.offset, room)?),
+    }
 }
 
 /// WRITE. The offset is right also with `O_APPEND`: the kernel holds the file's lock and knows its

@@ -76,6 +76,8 @@ pub const O_EXCL: u32 = 0o200;
 pub const O_TRUNC: u32 = 0o1000;
 /// Each write goes to the end.
 pub const O_APPEND: u32 = 0o2000;
+/// Reads leave the access time alone.
+pub const O_NOATIME: u32 = 0o1_000_000;
 /// Not in any header: the kernel's own mark of an open for execution.
 pub const O_EXEC: u32 = 0o40;
 

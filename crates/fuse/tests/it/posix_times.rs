@@ -103,6 +103,11 @@ fn access_times() {
         std::fs::write(&file, b"contents").unwrap();
         utimens(&file, (1000, 0), (2000, 0)).unwrap();
         drop_caches();
+        let fd = open(&file, OFlags::RDONLY | OFlags::NOATIME).unwrap();
+        assert_eq!(pread(&fd, 0, 8), b"contents");
+        assert_eq!(times(&file)[ATIME].0, 1000, "{options}");
+        drop(fd);
+        drop_caches();
         std::fs::read(&file).unwrap();
         assert_eq!(times(&file)[ATIME].0 > 1000, moves, "{options}");
     }
