@@ -8,6 +8,11 @@
 //! --scheduled`). Features are unified, so whoever enables it does so for all: only the feature of
 //! the same name of the simulator does, and a test asserts that the command is built without.
 //!
+//! Unit tests that model single structures use `checked` through the feature `models` of this
+//! crate, which only adds the module.
+//!
+//! `crew` spreads work over threads with either.
+//!
 //! Rules for code that uses this module:
 //!
 //! 1. A loop that waits must call [`hint::spin_loop`], [`thread::yield_now`] or [`thread::sleep`]:
