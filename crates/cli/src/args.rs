@@ -87,10 +87,10 @@ EXIT STATUS:
   fsck and scrub have the exit statuses of fsck(8): see shoal fsck --help.
 
 FILES:
-  A volume is one file or one block device. One process at a time may change it; several may look
-  at it while none does. That holds whatever the path, also from other hosts: a volume that was not
-  closed, by a process that cannot be seen from here, is watched for two seconds before it is
-  opened.
+  A volume is one file or one block device, or is in a bucket. One process at a time may change it;
+  several may look at it while none does, and in a bucket also while one does. That holds whatever
+  the path, also from other hosts: a volume that was not closed, by a process that cannot be seen
+  from here, is watched for two seconds before it is opened.
 
 EXAMPLES:
   Make a volume and mount it:
@@ -129,9 +129,9 @@ EXAMPLES:
 
 /// A filesystem for shoals of small files
 ///
-/// Shoal keeps a POSIX filesystem in one file or block device, the volume, and serves hundreds of
-/// millions of small files fast. A volume can be mounted for all programs to use, or worked on
-/// directly by the commands below.
+/// Shoal keeps a POSIX filesystem in a volume (a file, a block device or a place in a bucket) and
+/// serves hundreds of millions of small files fast. A volume can be mounted for all programs to
+/// use, or worked on directly by the commands below.
 #[derive(Parser, Debug)]
 #[command(name = "shoal", version, propagate_version = true, after_long_help = AFTER_HELP)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]

@@ -42,7 +42,7 @@ EXAMPLES:
     mount -o remount,ro /data
 
   In /etc/fstab:
-    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  2
+    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  0
 ";
 
 const UMOUNT_AFTER: &str = "\

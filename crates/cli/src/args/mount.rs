@@ -56,9 +56,9 @@ MOUNT OPTIONS:
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does
-                      so where the kernel has it switched on. on does not mount without, and
-                      switches it on if need be, which only root can; it stays on then, for all of
-                      the machine, until
+                      so for a mount without a keeper (see KEEPER), where the kernel has it
+                      switched on. With on, the mount fails if there are no rings; root also
+                      switches them on in the kernel, for the whole machine, until
                         echo N > /sys/module/fuse/parameters/enable_uring
     journal_ring=FILE keep changes that are not durable yet in this file too, which outlives the
                       server: if that is killed, the next mount with the same FILE has every call
@@ -79,7 +79,7 @@ DURABILITY:
   current kernels. Use fsync(2), or 'shoal sync DIR' for the whole volume.
 
   'shoal umount DIR' returns when everything is on disk and the volume is released; umount(8)
-  returns earlier.
+  returns earlier, unless its helper umount.fuse.shoal is installed.
 
 KEEPER:
   Two processes serve a mount: the server, and a small one that keeps the connection to the kernel,
@@ -145,7 +145,7 @@ FSTAB:
   With mount.shoal in /sbin, which packages install, 'mount -t shoal VOLUME DIR' works, and lines as
   this in /etc/fstab; see mount.shoal(8), also for 'mount -o remount':
 
-    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  2
+    /srv/vol.img  /data  shoal  allow_other,cache=2G,nofail  0  0
 
 EXIT STATUS:
   0   Mounted and usable. With --foreground: was mounted, and is now unmounted and closed.
@@ -168,7 +168,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = MOUNT_AFTER)]
 pub(crate) struct MountArgs {
-    /// The volume's file or device, or LABEL= or UUID= of a volume on a device
+    /// The volume's file, device or place in a bucket, or LABEL= or UUID= of one on a device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// The directory to mount it on

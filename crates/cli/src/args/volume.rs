@@ -21,10 +21,10 @@ EXAMPLES:
 
 /// Make a volume
 ///
-/// VOLUME is a new file, an existing file or a block device. A file is sparse: it takes disk space
-/// only as the volume fills. Anything that looks like a filesystem already is left alone unless
-/// --force is given. The top directory belongs to the user who runs the command. A new file gets
-/// mode 600: any user who can read it can read every file in the volume.
+/// VOLUME is a new file, an existing file, a block device or a place in a bucket. A file is sparse:
+/// it takes disk space only as the volume fills. Anything that looks like a filesystem already is
+/// left alone unless --force is given. The top directory belongs to the user who runs the command.
+/// A new file gets mode 600: any user who can read it can read every file in the volume.
 #[derive(Args, Debug)]
 #[command(after_long_help = MKFS_AFTER)]
 pub(crate) struct MkfsArgs {
@@ -46,8 +46,8 @@ pub(crate) struct MkfsArgs {
     pub segment_size: Option<u64>,
     /// Keep for each name a pointer from the file to its directory
     ///
-    /// Without them a volume has no shoal path and shoal parents, and fsck checks less. They cost
-    /// almost nothing: off is for measuring that.
+    /// Without these pointers 'shoal path' and 'shoal parents' do not work, and fsck checks less.
+    /// They cost almost nothing: off is for measuring their cost.
     #[arg(long, value_name = "WHETHER", default_value = "on")]
     pub parent: Switch,
     /// Compress metadata and data: none, lz4, zstd, or zstd:LEVEL from 1 to 19
