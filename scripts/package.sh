@@ -59,7 +59,8 @@ stage() {
   install -Dm644 packaging/60-shoal.rules "$root/usr/lib/udev/rules.d/60-shoal.rules"
   install -Dm644 packaging/shoal@.service "$root/usr/lib/systemd/system/shoal@.service"
   install -Dm644 -t "$doc/examples" packaging/data.mount
-  install -Dm644 -t "$doc" README.md CHANGELOG.md
+  install -Dm644 -t "$doc" README.md CHANGELOG.md docs/{monitoring,glossary,posix}.md
+  install -Dm644 -t "$doc" docs/shoal-alerts.yml
   gzip -9n "$doc/CHANGELOG.md"
   if [[ -d docs/guide ]]; then
     install -Dm644 -t "$doc/guide" docs/guide/*.md
