@@ -171,7 +171,7 @@ EXAMPLES:
 #[derive(Args, Clone, Debug)]
 #[command(after_long_help = FSCK_AFTER)]
 pub(crate) struct FsckArgs {
-    /// The volume's file or device
+    /// The volume's file, device or place in a bucket, or LABEL= or UUID= of one on a device
     #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub volume: PathBuf,
     /// Repair damage; asks before anything is written
