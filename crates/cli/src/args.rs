@@ -73,10 +73,10 @@ PLACES IN A VOLUME:
   written with ./ before it.
 
 FILES THAT ARE WRITTEN:
-  A file for the user (dump, tar, trace, cp, the FILE of a mark) is written beside its name, and
-  gets it when it is whole and on disk: after a failure or an interruption it is what it was. The
-  volume that is read is refused, and another volume without --force. Pipes and devices are written
-  directly.
+  An output file (of dump, tar, trace and cp, and the FILE of a mark) is written under another name,
+  and gets its own when it is complete and on disk. After a failure or an interruption the former
+  file is there, unchanged. A file that is a volume is overwritten only with --force, and never if
+  the command reads that volume. Pipes and devices are written directly.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.
