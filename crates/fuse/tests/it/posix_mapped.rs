@@ -140,8 +140,8 @@ fn a_copy_while_much_is_dirty() {
     let (_fd, mapping) = mapped(&path, LEN);
     let mut wanted = vec![0; LEN];
     for at in (0..LEN).step_by(12 << 10) {
-        wanted[at..at + 8].copy_from_slice(&(at as u64 + 1).to_ne_bytes());
-        mapping.store(at, &(at as u64 + 1).to_ne_bytes());
+        wanted[at..at + 8].copy_from_slice(&(at as u64 + 1).to_le_bytes());
+        mapping.store(at, &(at as u64 + 1).to_le_bytes());
     }
     assert!(copied(&path) == wanted);
     drop(mapping);
