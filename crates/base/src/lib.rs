@@ -1,6 +1,6 @@
 //! Types shared by all layers: newtypes for identifiers, the error type and its errnos, limits
 //! proved against each other, the checksum, counters and latency histograms, and the memory
-//! reserve. This crate depends on no other and does no I/O.
+//! reserve. This crate depends on no other of Shoal and does no I/O.
 //!
 //! Modules bottom-up; each uses only those above it in this list.
 
@@ -20,6 +20,7 @@ pub mod shard;
 pub mod share;
 
 pub mod cold;
+pub mod fork;
 pub mod limits;
 pub mod memory;
 pub mod timing;

@@ -76,6 +76,11 @@ pub trait Device: Send + Sync {
     fn close(&self) -> Result<()> {
         Ok(())
     }
+    /// Closes the device's descriptors in a child of `fork`, as far as there are any, and nothing
+    /// else: the parent uses them on. For a child that cannot drop the device ([`fork`]).
+    ///
+    /// [`fork`]: shoal_base::fork
+    fn abandon(&self) {}
     /// Numbers of the storage below, for people and monitoring, such as requests to a store.
     fn facts(&self) -> Vec<Fact> {
         Vec::new()

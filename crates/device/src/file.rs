@@ -4,18 +4,21 @@ use crate::backing;
 use crate::claim::{self, ClaimOptions, HeldClaim};
 use crate::device::{Device, failure};
 use crate::discard::discard_blocks;
-use crate::lock::{busy, lock_all};
+use crate::lock::{busy, lock_all, unlock};
 use crate::signature::foreign_signature;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::fs::{fadvise, fallocate, fdatasync, fstat, fstatvfs, seek};
 use rustix::io::{Errno, pread, pwrite, pwritev};
+use shoal_base::fork::{self, Origin};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IoSlice};
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes at the start of a device that must be zero for `mkfs` without `--force`. `--force` wipes
 /// this much at both ends, so that no old signature survives.
@@ -34,14 +37,20 @@ pub enum OpenMode {
 
 /// A file or block device, locked against other processes while open. One open for writing has a
 /// claim in its volume.
+///
+/// In a child of `fork` every operation fails, and dropping it only closes its descriptors: the
+/// locks belong to the open files, which parent and child share, and the claim is the parent's.
 pub struct FileDevice {
+    origin: Origin,
     /// Cleared before the locks are released.
     claim: Option<HeldClaim>,
     /// A claim found by a reader.
     found: Option<String>,
     file: File,
     /// Files below a block device; they hold the additional locks.
-    _below: Vec<File>,
+    below: Vec<File>,
+    /// Another process holds the locks too, and keeps them when this one closes the device.
+    is_shared: AtomicBool,
     path: PathBuf,
     capacity: u64,
     block: bool,
@@ -106,10 +115,12 @@ impl FileDevice {
         let read_only = mode == OpenMode::ReadOnly;
         let below = lock_all(&file, path, read_only)?;
         Ok(FileDevice {
+            origin: Origin::here(),
             claim: None,
             found: None,
             file,
-            _below: below,
+            below,
+            is_shared: AtomicBool::new(false),
             path: path.into(),
             capacity: 0,
             block,
@@ -130,10 +141,12 @@ impl FileDevice {
             failure("stat", path.display().to_string(), 0, 0, e.raw_os_error().unwrap_or(0))
         })?;
         let mut dev = FileDevice {
+            origin: Origin::here(),
             claim: None,
             found: None,
             file,
-            _below: files.collect(),
+            below: files.collect(),
+            is_shared: AtomicBool::new(true),
             path: path.into(),
             capacity: 0,
             block: meta.file_type().is_block_device(),
@@ -147,10 +160,16 @@ impl FileDevice {
     /// Returns descriptors of the open files that hold the locks, that of the device first. The
     /// locks last as long as any of them.
     pub fn files(&self) -> Result<Vec<File>> {
-        let files = std::iter::once(&self.file).chain(&self._below).map(File::try_clone);
+        self.origin.check()?;
+        self.is_shared.store(true, Ordering::Relaxed);
+        let files = self.open_files().map(File::try_clone);
         files
             .collect::<Result<_, _>>()
             .map_err(|e| self.failed("duplicate", 0, 0, e.raw_os_error().unwrap_or(0)))
+    }
+
+    fn open_files(&self) -> impl Iterator<Item = &File> {
+        std::iter::once(&self.file).chain(&self.below)
     }
 
     /// Makes a file `size` bytes long, sparse, if it is shorter, and takes all of a device or file
@@ -159,6 +178,7 @@ impl FileDevice {
     /// # Errors
     /// `NoSpace` for a block device that is smaller; those of the file system below.
     pub fn extend(&mut self, size: u64) -> Result<()> {
+        self.origin.check()?;
         let length = self.length()?;
         if size > length {
             if self.block {
@@ -209,9 +229,10 @@ impl FileDevice {
         }
     }
 
-    /// Fails if another process has taken the volume over.
+    /// Fails if another process has taken the volume over, or has opened it before a fork.
     #[inline]
     fn check_claim(&self) -> Result<()> {
+        self.origin.check()?;
         self.claim.as_ref().map_or(Ok(()), HeldClaim::check)
     }
 
@@ -288,8 +309,10 @@ impl FileDevice {
         failure(operation, self.describe(), offset, len, errno)
     }
 
-    /// Refuses an access outside of the device before any part of it is done.
+    /// Refuses an access outside of the device, or in a child of `fork`, before any part of it is
+    /// done.
     fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
+        self.origin.check()?;
         match offset.checked_add(len) {
             Some(end) if end <= self.capacity => Ok(()),
             _ => Err(self.failed(operation, offset, len, 0)),
@@ -349,6 +372,23 @@ fn until_done(
         }
     }
     Ok(())
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // The thread that renews the claim is the parent's, and so is the claim.
+            if let Some(claim) = self.claim.take() {
+                claim.abandon();
+            }
+            return;
+        }
+        self.claim = None;
+        if !self.is_shared.load(Ordering::Relaxed) {
+            // Closing the files would not release the locks while a forked child has them open.
+            self.open_files().for_each(unlock);
+        }
+    }
 }
 
 impl Device for FileDevice {
@@ -467,6 +507,13 @@ impl Device for FileDevice {
 
     fn describe(&self) -> String {
         self.path.display().to_string()
+    }
+
+    fn abandon(&self) {
+        self.open_files().for_each(|file| fork::release(file.as_fd()));
+        if let Some(claim) = &self.claim {
+            claim.release();
+        }
     }
 
     fn claim(&self) -> Option<String> {

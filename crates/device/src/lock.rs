@@ -13,8 +13,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// Attempts, 10 ms apart. A child forked by another thread of the holder keeps the lock until it
-/// calls `exec`, shortly after the holder released it.
+/// Attempts, 10 ms apart. A holder that is killed may have a child, forked by another of its
+/// threads, that keeps the lock until it calls `exec`.
 const PATIENCE: u32 = 5;
 
 /// Takes the lock of an opened device: shared for readers, exclusive for a writer. Also takes the
@@ -71,6 +71,12 @@ fn lock(file: &File, name: &str, shared: bool) -> Result<()> {
             }
         }
     }
+}
+
+/// Releases the lock of an open file, for every process that has it open.
+pub(crate) fn unlock(file: &File) {
+    // It fails for no reason that a caller could do something about.
+    let _ = flock(file, FlockOperation::Unlock);
 }
 
 /// The refusal, with the holder if it is known.

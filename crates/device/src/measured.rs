@@ -1,9 +1,13 @@
 //! A device that measures: each read, write, flush and discard goes into the histograms of the
 //! volume, and reads and writes into the phases of the call that waits for them.
+//!
+//! Every open volume has one between itself and its device, of any kind. So it is also what stops a
+//! child of `fork`: it passes nothing on in another process than the one that made it.
 
 use crate::device::{Device, Fact};
 use shoal_base::Result;
 use shoal_base::counters::Counters;
+use shoal_base::fork::Origin;
 use shoal_base::phase::{self, Phase};
 use shoal_base::timing::Timed;
 use std::io::IoSlice;
@@ -14,12 +18,13 @@ use std::time::Instant;
 pub struct MeasuredDevice {
     inner: Arc<dyn Device>,
     counters: Arc<Counters>,
+    origin: Origin,
 }
 
 impl MeasuredDevice {
     /// Measures the operations of `inner` in `counters`.
     pub fn new(inner: Arc<dyn Device>, counters: Arc<Counters>) -> MeasuredDevice {
-        MeasuredDevice { inner, counters }
+        MeasuredDevice { inner, counters, origin: Origin::here() }
     }
 
     fn measure(
@@ -29,6 +34,7 @@ impl MeasuredDevice {
         bytes: u64,
         operation: impl FnOnce() -> Result<()>,
     ) -> Result<()> {
+        self.origin.check()?;
         let begun = Instant::now();
         let done = operation();
         let took = begun.elapsed();
@@ -66,13 +72,16 @@ impl Device for MeasuredDevice {
         self.measure(Timed::DeviceDiscard, None, len, || self.inner.discard(offset, len))
     }
     fn reserve(&self, offset: u64, len: u64) -> Result<()> {
+        self.origin.check()?;
         self.inner.reserve(offset, len)
     }
     fn will_read(&self, offset: u64, len: u64) {
-        self.inner.will_read(offset, len);
+        if self.origin.is_here() {
+            self.inner.will_read(offset, len);
+        }
     }
     fn room(&self) -> Option<u64> {
-        self.inner.room()
+        self.origin.is_here().then(|| self.inner.room()).flatten()
     }
     fn is_sparse(&self) -> bool {
         self.inner.is_sparse()
@@ -93,13 +102,18 @@ impl Device for MeasuredDevice {
         self.inner.describe()
     }
     fn close(&self) -> Result<()> {
+        self.origin.check()?;
         self.inner.close()
     }
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
     fn facts(&self) -> Vec<Fact> {
-        self.inner.facts()
+        // Counted under locks.
+        self.origin.is_here().then(|| self.inner.facts()).unwrap_or_default()
     }
     fn claim(&self) -> Option<String> {
-        self.inner.claim()
+        self.origin.is_here().then(|| self.inner.claim()).flatten()
     }
 }
 

@@ -59,6 +59,9 @@ const DISCARD_TIME: Duration = Duration::from_secs(2);
 ///
 /// Dropping it without [`Volume::close`] is like a crash: nothing acknowledged by `fsync` or `sync`
 /// is lost, and the next open replays the journal.
+///
+/// A child of `fork` has a copy of it and must not use that: every call that returns a [`Result`]
+/// fails there, and dropping the copy only closes its descriptors ([`shoal_base::fork`]).
 pub struct Volume {
     pub(crate) state: Arc<State>,
     /// The device, which holds the locks, if the volume was opened by a path.
@@ -73,8 +76,7 @@ fn cache_default() -> u64 {
     (total / 4).max(pages * 16 * 1024)
 }
 
-/// Converts the options to those of the transaction layer.
-/// Returns the options of the store. The volume keeps its size.
+/// Converts the options to those of the transaction layer. The volume keeps its size.
 pub(crate) fn store_options(sb: &Superblock, options: &OpenOptions) -> StoreOptions {
     let bounds = CHECKPOINT_BYTES;
     StoreOptions {
@@ -218,6 +220,7 @@ impl Volume {
     /// Writes a checkpoint, marks the volume closed and stops the threads. Unlinked inodes that are
     /// still in use are freed.
     pub fn close(self) -> Result<()> {
+        self.check_process()?;
         self.stop();
         self.state.holds.end_inherited();
         if self.state.store.writable().is_ok() {
@@ -250,8 +253,32 @@ impl Volume {
     }
 }
 
+impl Volume {
+    /// Fails in a child of `fork`.
+    ///
+    /// # Errors
+    /// `EBADF`: the volume was opened by the parent.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        self.state.store.check_process()
+    }
+
+    /// Closes the descriptors of a child's copy. The rest stays in its memory: the threads that have
+    /// a part in it exist in the parent only, and so nobody could end them or take their locks.
+    #[cold]
+    fn abandon(&mut self) {
+        self.state.store.device().abandon();
+        self.state.options.ring.iter().for_each(|ring| ring.abandon());
+        std::mem::forget(self.background.get_mut().take());
+        std::mem::forget(self.state.clone());
+    }
+}
+
 impl Drop for Volume {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            return self.abandon();
+        }
         self.stop();
         if let Ok(journal) = self.state.store.journal() {
             journal.shutdown();
@@ -443,6 +470,7 @@ impl Volume {
 
     /// As [`Volume::check`]; progress also gets the name of the pass, after `what`.
     pub(crate) fn check_showing(&self, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
+        self.check_process()?;
         passes::check(&self.state, what, progress)
     }
 

@@ -21,6 +21,9 @@
 //! *After a crash of the machine* the content is ignored: it may have been written to a disk, but
 //! the data that its records point to may not. So the file holds the number of the boot.
 //!
+//! *A child of `fork`* does not have the mapping (`MADV_DONTFORK`): it cannot change what belongs to
+//! its parent. The volume refuses its calls before they come here.
+//!
 //! | bytes | content |
 //! | --- | --- |
 //! | 4096 | [`Head`] |
@@ -32,10 +35,12 @@ use crate::call_cell::{CALLS_MAX, CallCell};
 use crate::sum::crc32c;
 use rustix::fs::{FlockOperation, MemfdFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use shoal_base::fork::{self, Origin};
 use shoal_base::{Code, Error, Lsn, Result};
 use shoal_format::batch::RECORD_HEADER;
 use std::cell::UnsafeCell;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -70,7 +75,10 @@ pub struct RingMemory {
     base: NonNull<u8>,
     name: String,
     /// Holds the lock.
-    _file: File,
+    file: File,
+    /// This value has taken the lock, and nobody else is meant to keep it.
+    owns_lock: bool,
+    origin: Origin,
 }
 
 // SAFETY: the mapping belongs to this value. Its words are atomics; its bytes are accessed as the
@@ -98,7 +106,9 @@ impl RingMemory {
             .map_err(|os| refused(Code::Io, &name, &format!("cannot be opened: {os}")))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refused(Code::Busy, &name, "another process uses it"))?;
-        RingMemory::of(file.into(), name)
+        let mut memory = RingMemory::of(file.into(), name)?;
+        memory.owns_lock = true;
+        Ok(memory)
     }
 
     /// Makes a ring in memory without a name. It lives as long as a descriptor of it
@@ -129,7 +139,13 @@ impl RingMemory {
         let base = base.map_err(|os| failed(os.into()))?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| refused(Code::NoMemory, &name, "it was mapped at no address"))?;
-        let memory = RingMemory { base, name, _file: file };
+        let origin = Origin::here();
+        let memory = RingMemory { base, name, file, owns_lock: false, origin };
+        let advice = rustix::mm::Advice::LinuxDontFork;
+        // SAFETY: the whole mapping, of which only a child has none then. A child makes no access:
+        // the volume's calls check the origin first, and so does `drop`.
+        let advised = unsafe { rustix::mm::madvise(base.as_ptr().cast(), FILE_BYTES, advice) };
+        advised.map_err(|os| refused(Code::Io, &memory.name, &format!("madvise: {os}")))?;
         let magic = memory.head().magic.load(Ordering::Acquire);
         match magic {
             0 => memory.head().magic.store(MAGIC, Ordering::Release),
@@ -145,7 +161,12 @@ impl RingMemory {
 
     /// The file. While a descriptor of it is open the ring lives, with or without a name.
     pub fn file(&self) -> &File {
-        &self._file
+        &self.file
+    }
+
+    /// Closes the descriptor in a child of `fork`, which does not have the mapping.
+    pub fn abandon(&self) {
+        fork::release(self.file.as_fd());
     }
 
     fn head(&self) -> &Head {
@@ -277,6 +298,14 @@ impl RingMemory {
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // There may be another mapping at its address.
+            return;
+        }
+        if self.owns_lock {
+            // Closing the file would not release it while a forked child has it open.
+            let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        }
         // SAFETY: the whole mapping, of which no reference is left.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), FILE_BYTES) };
         debug_assert!(unmapped.is_ok(), "{unmapped:?}");

@@ -21,7 +21,9 @@ struct Shared(Option<raw::Volume>);
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        // Dropping it does what a child of `fork` has to do.
         if let Some(volume) = self.0.take()
+            && volume.check_process().is_ok()
             && let Err(e) = volume.close()
         {
             tracing::warn!(error = %e, "volume was not closed cleanly");
@@ -218,6 +220,8 @@ impl Volume {
     /// `ResourceBusy`, and the volume stays open, while there are other clones of it, or
     /// [`Dir`](crate::Dir)s or [`File`](crate::File)s; those of the device.
     pub fn close(self) -> Result<()> {
+        // Before others are counted: the clones of threads that only the parent has never end.
+        self.raw().check_process().done("close volume")?;
         let busy = |_| {
             let message = "the volume is in use: drop its directories and files first";
             Error::new("close volume", None, raw::Error::refused(raw::Code::Busy, message))
@@ -238,6 +242,9 @@ impl Volume {
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Volume({})", self.raw().info().id)
+        match self.raw().check_process() {
+            Ok(()) => write!(f, "Volume({})", self.raw().info().id),
+            Err(forked) => write!(f, "Volume({forked})"),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Walking a tree on several threads.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::path::to_path_buf;
 use crate::raw::{Attr, Code, FileKind, Ino};
 use crate::{Dir, Metadata};
@@ -293,6 +293,12 @@ pub struct Walking {
     receive: Option<Receiver<Found>>,
 }
 
+impl Walking {
+    fn check_process(&self) -> Result<()> {
+        self.shared.walk.dir.raw().check_process().done("walk")
+    }
+}
+
 impl Iterator for Walking {
     type Item = Result<WalkEntry>;
 
@@ -301,6 +307,11 @@ impl Iterator for Walking {
             if let Some(entry) = self.batch.next() {
                 return Some(entry);
             }
+            if let Err(forked) = self.check_process() {
+                // Its threads are the parent's.
+                std::mem::forget(self.receive.take()?);
+                return Some(Err(forked));
+            }
             self.batch = self.receive.as_ref()?.recv().ok()?.into_iter();
         }
     }
@@ -308,6 +319,10 @@ impl Iterator for Walking {
 
 impl Drop for Walking {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            std::mem::forget((self.receive.take(), self.shared.clone()));
+            return;
+        }
         // Who is sending fails, who waits is told.
         self.receive = None;
         self.shared.queue().stopped = true;

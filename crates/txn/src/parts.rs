@@ -11,6 +11,7 @@ use crate::removed::RemovedNames;
 use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
+use shoal_base::fork::Origin;
 use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Result, RootSet};
 use shoal_device::{Device, MeasuredDevice};
@@ -62,6 +63,7 @@ impl Parts {
             unused_inodes: AtomicI64::new(0),
         };
         Store {
+            origin: Origin::here(),
             geometry: self.sb.geometry,
             volume: self.sb.volume(),
             compression: self.sb.compression,

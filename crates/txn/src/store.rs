@@ -10,6 +10,7 @@ use crate::record::{Largest, RecordKind};
 use crate::removed::RemovedNames;
 use crate::roots::{Root, Roots};
 use shoal_base::counters::Counters;
+use shoal_base::fork::Origin;
 use shoal_base::sync::{AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Lsn, Result, SegNo};
 use shoal_device::Device;
@@ -68,6 +69,7 @@ impl Published {
 ///
 /// Calls for free space are in [`Store::room`], calls for checkpoints in [`Store::checkpoints`].
 pub struct Store {
+    pub(crate) origin: Origin,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
     pub(crate) volume: u64,
@@ -114,6 +116,12 @@ pub struct Store {
 }
 
 impl Store {
+    /// Fails in a child of `fork`: the volume is its parent's. Must be called before any lock is
+    /// taken, because a thread that held it may exist in the parent only.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        self.origin.check()
+    }
     /// The device.
     #[inline]
     pub fn device(&self) -> &dyn Device {
@@ -197,6 +205,9 @@ impl Store {
     }
     /// The reason why the volume is read-only, if it is.
     pub fn failure(&self) -> Option<Arc<str>> {
+        if let Err(forked) = self.check_process() {
+            return Some(forked.to_string().into());
+        }
         let opened = || self.options.read_only.then(|| Arc::from("opened read-only"));
         let journal = || self.journal.get().and_then(|j| j.poisoned());
         self.failed.get().cloned().or_else(journal).or_else(opened)
@@ -219,6 +230,7 @@ impl Store {
     /// a failed flush is reported to its caller, and later calls must not change memory.
     #[inline]
     pub fn writable(&self) -> Result<()> {
+        self.check_process()?;
         match self.failed.get() {
             None if !self.options.read_only => match self.journal.get().map(|j| j.poisoned()) {
                 Some(Some(reason)) => Err(Error::Poisoned(reason)),

@@ -6,7 +6,6 @@
 //! hibernating machine, slow storage) may have lost its claim meanwhile. Therefore each write
 //! checks the time of the last renewal: after [`LEASE`] intervals it renews the claim itself before
 //! it writes. Data passed to the kernel earlier cannot be recalled.
-//! before it writes. What it had given to the kernel before cannot be called back.
 
 use super::block::{ClaimFile, Page};
 use super::host::now;
@@ -122,6 +121,17 @@ impl Held {
         if let Some(thread) = self.thread.take() {
             thread.join().expect("the thread ends");
         }
+    }
+
+    /// Closes the descriptors in a child of `fork`. The claim is the parent's.
+    pub(crate) fn release(&self) {
+        self.shared.file.release();
+    }
+
+    /// Drops this in a child of `fork`: the thread is the parent's, and so is the claim.
+    pub(crate) fn abandon(self) {
+        self.release();
+        std::mem::forget(self);
     }
 
     /// Sets the function that is called with the reason when the claim is lost; called at once if

@@ -20,9 +20,11 @@
 
 use rustix::fs::{Advice, OFlags, fadvise, fdatasync, fstat};
 use rustix::io::{Errno, pread, pwrite};
+use shoal_base::fork;
 use shoal_format::claim::{ADDR, SIZE};
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +73,11 @@ impl ClaimFile {
             write_all(&self.cached, &page.0)?;
             fdatasync(&self.cached)
         })
+    }
+
+    /// Closes the descriptors in a child of `fork`.
+    pub(crate) fn release(&self) {
+        self.direct.iter().chain([&self.cached]).for_each(|file| fork::release(file.as_fd()));
     }
 
     /// Drops all clean pages of the device from the kernel's cache.

@@ -12,9 +12,10 @@ use shoal_base::{Error, Result};
 use std::time::Instant;
 
 impl State {
-    /// Runs a call.
+    /// Runs a call, but not in a child of `fork`.
     #[inline]
     pub(crate) fn measured<R>(&self, call: Call, run: impl FnOnce() -> Result<R>) -> Result<R> {
+        self.store.check_process()?;
         let sample = sample::Call::begin(call.is_always_timed());
         let done = run();
         if done.is_err() || sample.begun().is_some() {

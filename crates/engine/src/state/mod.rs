@@ -190,9 +190,11 @@ impl State {
         }
     }
 
-    /// Returns the live subvolume of an inode; `ESTALE` if the subvolume has been deleted.
+    /// Returns the live subvolume of an inode; `ESTALE` if the subvolume has been deleted. Fails in
+    /// a child of `fork`, also for calls that are not measured.
     #[inline]
     pub(crate) fn root(&self, ino: Ino) -> Result<&Root> {
+        self.store.check_process()?;
         let root = self.store.root(ino)?;
         match root.state() {
             RootState::Live => Ok(root),

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bulk;
+mod fork;
 mod library;
 mod tokens;
 mod tokens_speed;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 /// The only files, or folders, that may hold unsafe code, each with the reason.
 const UNSAFE_FILES: &[(&str, &str)] = &[
+    ("crates/base/src/fork.rs", "a page that the kernel zeroes in a child of fork"),
     ("crates/base/src/memory.rs", "a global allocator with a reserve"),
     ("crates/base/src/prefetch.rs", "the processor's instruction to load a cache line"),
     ("crates/engine/tests/memory.rs", "a global allocator that fails when told to"),
@@ -28,6 +29,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/xarray/src/epoch.rs", "what is freed later must be out of reach: promised, not seen"),
     ("crates/xarray/src/node", "nodes are reached by raw pointers, and freed when nobody can"),
     ("crates/xarray/src/tests/model.rs", "an Arc of which the model checker sees the counter"),
+    ("crates/shoal/tests/it/fork.rs", "fork, which nobody has wrapped, as it cannot be safe"),
     ("crates/fuse/tests", "system calls that nobody has wrapped: file handles, forks"),
     ("crates/peers/src/engines/lmdb/env.rs", "the memory map of a database: promised, not seen"),
 ];
