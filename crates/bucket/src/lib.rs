@@ -62,7 +62,7 @@ pub use device::{BucketDevice, CreateOptions};
 pub use disk::DiskCache;
 pub use follow::{Follower, Owner};
 pub use layers::Layering;
-pub use place::{Place, is_bucket};
+pub use place::Place;
 pub use race::Race;
 pub use requests::{Class, Counted, Prices, Request, S3};
 pub use runtime::Runtime;

@@ -15,19 +15,9 @@ use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Schemes of URLs.
-const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
-
 /// Longest time for one request, with all bytes of an object.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
 const CONNECT_MAX: Duration = Duration::from_secs(10);
-
-/// Returns whether this names a bucket and not a file: it starts with a scheme and `://`.
-pub fn is_bucket(name: &[u8]) -> bool {
-    SCHEMES.iter().any(|scheme| {
-        name.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://"))
-    })
-}
 
 /// A place for a volume: a store, and a prefix in it.
 #[derive(Clone, Debug)]
@@ -142,16 +132,6 @@ fn directory(url: &str, path: &str) -> Result<Place> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn urls_of_buckets_are_told_from_paths() {
-        for url in ["s3://b/p", "gs://b", "az://c/p", "file:///tmp"] {
-            assert!(is_bucket(url.as_bytes()), "{url}");
-        }
-        for path in ["s3:/b", "s3", "/s3://b", "http://b/p", "vol.img:/a"] {
-            assert!(!is_bucket(path.as_bytes()), "{path}");
-        }
-    }
 
     #[test]
     fn urls_that_say_nothing_are_refused() {

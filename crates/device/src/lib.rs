@@ -4,6 +4,7 @@
 //! Modules bottom-up; each uses only those above it in this list.
 
 mod backing;
+mod bucket_name;
 mod device;
 mod discard;
 
@@ -16,6 +17,7 @@ mod file;
 mod measured;
 pub mod owner;
 
+pub use bucket_name::is_bucket;
 pub use claim::ClaimOptions;
 pub use device::{Device, Fact};
 pub use file::{FileDevice, OpenMode};

@@ -110,7 +110,7 @@ impl Device for MeasuredDevice {
     }
     fn facts(&self) -> Vec<Fact> {
         // Counted under locks.
-        self.origin.is_here().then(|| self.inner.facts()).unwrap_or_default()
+        if self.origin.is_here() { self.inner.facts() } else { Vec::new() }
     }
     fn claim(&self) -> Option<String> {
         self.origin.is_here().then(|| self.inner.claim()).flatten()

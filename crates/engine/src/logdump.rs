@@ -192,7 +192,21 @@ fn follow(item: &Item<'_>, open: &mut BTreeMap<u64, OpenIntent>) -> Option<(u64,
             open.remove(&id);
             Some((id, IntentState::Done.to_text()))
         }
-        _ => None,
+        Item::Core { .. }
+        | Item::DataFork { .. }
+        | Item::AttrFork { .. }
+        | Item::DirTouch { .. }
+        | Item::Free { .. }
+        | Item::TreePut { .. }
+        | Item::TreeDel { .. }
+        | Item::TreeDelRange { .. }
+        | Item::OrphanAdd { .. }
+        | Item::OrphanDel { .. }
+        | Item::Links { .. }
+        | Item::Root { .. }
+        | Item::Named { .. }
+        | Item::Unnamed { .. }
+        | Item::Moved { .. } => None,
     }
 }
 

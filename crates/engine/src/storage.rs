@@ -19,22 +19,25 @@ pub fn open(path: &Path, mode: OpenMode, options: &OpenOptions) -> Result<Arc<dy
     Ok(Arc::new(FileDevice::open_with(path, mode, &options.claim())?))
 }
 
-/// Returns whether a name is that of a bucket: `s3://bucket/prefix`.
-#[cfg(feature = "bucket")]
+/// Returns whether a name is that of a bucket: `s3://bucket/prefix`. Without the feature `bucket`
+/// it cannot be opened.
 pub fn is_bucket(path: &Path) -> bool {
-    shoal_bucket::is_bucket(path.as_os_str().as_encoded_bytes())
-}
-
-/// Without the feature `bucket` there are only files and devices.
-#[cfg(not(feature = "bucket"))]
-pub fn is_bucket(_: &Path) -> bool {
-    false
+    shoal_device::is_bucket(path.as_os_str().as_encoded_bytes())
 }
 
 #[cfg(not(feature = "bucket"))]
 fn open_bucket(path: &Path, _: OpenMode, _: &OpenOptions) -> Result<Arc<dyn Device>> {
-    let message = format!("{}: this program has no support for buckets", path.display());
-    Err(shoal_base::Error::refused(shoal_base::Code::NotSupported, message))
+    Err(no_buckets(path))
+}
+
+/// The error of a program that was built without the feature `bucket`.
+#[cfg(not(feature = "bucket"))]
+pub(crate) fn no_buckets(path: &Path) -> shoal_base::Error {
+    let message = format!(
+        "{}: this program was built without support for buckets: build it with the feature `bucket`",
+        path.display()
+    );
+    shoal_base::Error::refused(shoal_base::Code::NotSupported, message)
 }
 
 #[cfg(feature = "bucket")]
@@ -104,6 +107,5 @@ pub(crate) fn make_bucket(path: &Path, options: &MkfsOptions) -> Result<Arc<dyn 
 
 #[cfg(not(feature = "bucket"))]
 pub(crate) fn make_bucket(path: &Path, _: &MkfsOptions) -> Result<Arc<dyn Device>> {
-    let message = format!("{}: this program has no support for buckets", path.display());
-    Err(shoal_base::Error::refused(shoal_base::Code::NotSupported, message))
+    Err(no_buckets(path))
 }

@@ -7,7 +7,7 @@ use crossbeam_utils::CachePadded;
 use shoal_base::counters::Counters;
 use shoal_base::limits::JOURNAL_ALIGN;
 use shoal_base::phase::{self, Phase};
-use shoal_base::sync::{AtomicBool, AtomicU64, Condvar, Mutex, thread};
+use shoal_base::sync::{AtomicBool, AtomicU64, Condvar, IdleCondvar, IdleMutex, Mutex, thread};
 use shoal_base::{Addr, Code, Error, Result, SegNo, shard::SHARDS};
 use shoal_device::Device;
 use shoal_format::Geometry;
@@ -42,8 +42,8 @@ pub(crate) struct Core {
     pub(crate) writer: Mutex<Writer>,
     pub(crate) group: Mutex<Group>,
     pub(crate) group_changed: Condvar,
-    pub(crate) wake: Mutex<Wake>,
-    pub(crate) wake_changed: Condvar,
+    pub(crate) wake: IdleMutex<Wake>,
+    pub(crate) wake_changed: IdleCondvar,
     poisoned: CachePadded<AtomicBool>,
     poison_reason: OnceLock<Arc<str>>,
 }
@@ -135,8 +135,8 @@ impl Core {
             writer: Mutex::new(Writer::new(reader, addr, batch_max)),
             group: Mutex::default(),
             group_changed: Condvar::new(),
-            wake: Mutex::default(),
-            wake_changed: Condvar::new(),
+            wake: IdleMutex::default(),
+            wake_changed: IdleCondvar::new(),
             poisoned: CachePadded::new(AtomicBool::new(false)),
             poison_reason: OnceLock::new(),
         })

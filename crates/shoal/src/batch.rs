@@ -90,8 +90,12 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes a whole file: creates it, or puts a new one in its place, with its permission bits.
-    /// Other names of the old file keep the old contents, and so does who has it open.
+    /// Writes a whole file: creates it, or replaces the one of that name by a new one, which keeps
+    /// its permission bits. Other names and open handles of the old file keep the old contents.
+    ///
+    /// A symlink or special file of that name is itself replaced, as by [`Batch::rename`]; in
+    /// contrast, [`Dir::write`] writes to the file that a symlink leads to. A directory is an
+    /// error.
     ///
     /// # Errors
     /// None here, as of all methods: the batch fails.

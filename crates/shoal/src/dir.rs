@@ -41,20 +41,37 @@ impl Dir {
 
     /// The directory and the name that a path ends in.
     #[inline]
-    fn place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
+    pub(crate) fn place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
         match path.contains(&b'/') {
             false => Ok((self.0.ino, path)),
             true => self.raw().namespace().parent_beneath(&self.0.who, self.0.ino, path),
         }
     }
 
-    /// The same for what is not a directory.
+    /// As [`Dir::place`], for a call that makes anything but a directory: it fails if the path ends
+    /// in a slash.
     #[inline]
-    pub(crate) fn file_place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
-        match path.last() {
-            Some(b'/') => Err(Code::NotDirectory.into()),
-            _ => self.place(path),
+    fn new_place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
+        let (dir, name) = self.place(path)?;
+        if path.ends_with(b"/") {
+            self.raw().namespace().lookup(&self.0.who, dir, name)?;
+            return Err(Code::Exists.into());
         }
+        Ok((dir, name))
+    }
+
+    /// The kind of the file at a path that ends in a slash, without following a symlink; `None` if
+    /// it does not end so.
+    fn kind_before_slash(
+        &self,
+        path: &[u8],
+        (dir, name): (Ino, &[u8]),
+    ) -> raw::Result<Option<FileKind>> {
+        // The call itself refuses "." and "..".
+        if !path.ends_with(b"/") || matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        self.raw().namespace().lookup(&self.0.who, dir, name).map(|found| Some(found.kind))
     }
 
     /// Finds the inode that a path leads to.
@@ -119,39 +136,57 @@ impl Dir {
     /// there.
     ///
     /// # Errors
-    /// `NotADirectory` when something on the path is another kind of file; those of
-    /// [`Dir::create_dir`].
+    /// `AlreadyExists` or `NotADirectory` when something on the path is another kind of file; those
+    /// of [`Dir::create_dir`].
     pub fn create_dir_all(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
         if let Ok(dir) = self.open_dir(path) {
             return Ok(dir);
         }
-        let ends = path.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0);
-        for end in ends.map(|(at, _)| at).chain([path.len()]) {
-            let above = &path[..end];
-            let made = self.place(above).and_then(|(dir, name)| match name {
-                b"" | b"." | b".." => Ok(()),
-                _ => self.raw().namespace().mkdir(&self.0.who, dir, name, 0o777).map(drop),
-            });
-            match made {
-                Err(e) if !e.is(Code::Exists) => {
-                    return Err(Error::new("make directory", Some(above), e));
-                }
-                _ => {}
+        // Up to the first directory whose parent exists, and down again.
+        let mut missing = Vec::new();
+        let mut above = path;
+        while let Err(e) = self.make_or_find_dir(above) {
+            if !e.is(Code::NotFound) || above.is_empty() {
+                return Err(Error::new("make directory", Some(above), e));
             }
+            missing.push(above);
+            above = raw::split_parent(above).0;
+        }
+        for path in missing.into_iter().rev() {
+            self.make_or_find_dir(path).doing("make directory", path)?;
         }
         self.open_dir(path)
+    }
+
+    /// Makes a directory. Succeeds if it is there, also by a symlink.
+    fn make_or_find_dir(&self, path: &[u8]) -> raw::Result<()> {
+        let made = self.place(path).and_then(|(dir, name)| match name {
+            b"" => Ok(()),
+            _ => self.raw().namespace().mkdir(&self.0.who, dir, name, 0o777).map(drop),
+        });
+        match made {
+            Err(e) if e.is(Code::NotFound) => Err(e),
+            Err(_) if self.find(path, true).is_ok_and(|it| it.kind == FileKind::Directory) => {
+                Ok(())
+            }
+            made => made,
+        }
     }
 
     /// Removes a name of a file. The file lives on as long as it has other names, or is open.
     ///
     /// # Errors
-    /// `NotFound`, `IsADirectory`, `PermissionDenied`.
+    /// `NotFound`, `IsADirectory`, `PermissionDenied`; `NotADirectory` if the path ends in a slash.
     pub fn remove_file(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
         let remove = || {
-            let (dir, name) = self.file_place(path)?;
-            self.raw().namespace().unlink(&self.0.who, dir, name)
+            let (dir, name) = self.place(path)?;
+            match self.kind_before_slash(path, (dir, name))? {
+                None => self.raw().namespace().unlink(&self.0.who, dir, name),
+                Some(FileKind::Directory) => Err(Code::IsDirectory.into()),
+                Some(_) => Err(Code::NotDirectory.into()),
+            }
         };
         remove().doing("remove", path)
     }
@@ -171,14 +206,23 @@ impl Dir {
 
     /// Removes a directory with everything below it, as one change: when this returns the tree is
     /// gone, and its space is freed in the background. Nothing is removed unless all of it may be.
+    /// A symlink is removed itself, as by [`std::fs::remove_dir_all`]; with a slash behind it, it
+    /// is refused.
     ///
     /// # Errors
-    /// `NotFound`, `PermissionDenied` for anything in it, `ResourceBusy` for a subvolume.
+    /// `NotFound`, `NotADirectory` for any other file, `PermissionDenied` for anything in it,
+    /// `ResourceBusy` for a subvolume, `InvalidInput` for a path that ends in `.` or `..`.
     pub fn remove_dir_all(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
         let remove = || {
             let (dir, name) = self.place(path)?;
-            self.raw().namespace().remove_tree(&self.0.who, dir, name, TreeCheck::Tree)
+            let names = self.raw().namespace();
+            let kind = self.kind_before_slash(path, (dir, name))?;
+            if kind.is_some_and(|kind| kind != FileKind::Directory) {
+                self.find(path, true)?;
+                return Err(Code::NotDirectory.into());
+            }
+            names.remove_dir_tree(&self.0.who, dir, name, TreeCheck::Tree)
         };
         remove().doing("remove tree", path)
     }
@@ -205,11 +249,39 @@ impl Dir {
     ) -> Result<()> {
         let (from, to) = (from.as_path(), to.as_path());
         let rename = || {
+            let (from_path, to_path) = (from, to);
             let (from_dir, from) = self.place(from)?;
             let (to_dir, to) = self.place(to)?;
+            if from_path.ends_with(b"/") || to_path.ends_with(b"/") {
+                self.may_have_slash((from_dir, from), (to_dir, to), to_path, flags)?;
+            }
             self.raw().namespace().rename(&self.0.who, from_dir, from, to_dir, to, flags)
         };
         rename().doing("rename", from)
+    }
+
+    /// Only the names of directories may have a slash behind them.
+    #[cold]
+    fn may_have_slash(
+        &self,
+        (from_dir, from): (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        to_path: &[u8],
+        flags: RenameFlags,
+    ) -> raw::Result<()> {
+        if [from, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
+            return Ok(());
+        }
+        let is_dir = |found: &Entry| found.kind == FileKind::Directory;
+        let source = self.raw().namespace().lookup(&self.0.who, from_dir, from)?;
+        let target = self.kind_before_slash(to_path, to);
+        let both = match target {
+            Ok(Some(_)) if flags.noreplace => return Err(Code::Exists.into()),
+            Ok(Some(kind)) if flags.exchange => kind == FileKind::Directory,
+            Err(e) if !e.is(Code::NotFound) || flags.exchange => return Err(e),
+            _ => true,
+        };
+        if is_dir(&source) && both { Ok(()) } else { Err(Code::NotDirectory.into()) }
     }
 
     /// Gives a file one more name.
@@ -219,7 +291,7 @@ impl Dir {
     pub fn hard_link(&self, from: impl AsPath, to: impl AsPath) -> Result<()> {
         let (from, to) = (from.as_path(), to.as_path());
         let link = |held: Held, _: &Attr| {
-            let (dir, name) = self.file_place(to)?;
+            let (dir, name) = self.new_place(to)?;
             match self.raw().namespace().link(&self.0.who, held.ino, dir, name) {
                 // Unlinked since it was found: there may be another at its path.
                 Err(_) if self.raw().attributes().getattr(held.ino)?.nlink == 0 => {
@@ -238,7 +310,7 @@ impl Dir {
     pub fn symlink(&self, target: impl AsPath, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
         let make = || {
-            let (dir, name) = self.file_place(path)?;
+            let (dir, name) = self.new_place(path)?;
             self.raw().namespace().symlink(&self.0.who, dir, name, target.as_path()).map(drop)
         };
         make().doing("make symlink", path)

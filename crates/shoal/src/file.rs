@@ -72,7 +72,8 @@ impl FileOptions {
         self
     }
 
-    /// Opens a file. A symlink at the end of the path is followed, but not to create a file.
+    /// Opens a file. A symlink at the end of the path is followed, also to create the file that it
+    /// leads to, but not by [`FileOptions::create_new`].
     ///
     /// # Errors
     /// `InvalidInput` for options that exclude each other; `NotFound`, `AlreadyExists`,
@@ -105,7 +106,8 @@ impl FileOptions {
     fn check(&self) -> raw::Result<()> {
         let wants_write = self.creates() || self.truncate;
         match (self.read || self.writes()) && (self.writes() || !wants_write) {
-            true if self.append && self.truncate => Err(Code::Invalid.into()),
+            // A new file is empty.
+            true if self.append && self.truncate && !self.create_new => Err(Code::Invalid.into()),
             true => Ok(()),
             false => Err(Code::Invalid.into()),
         }
@@ -113,13 +115,16 @@ impl FileOptions {
 
     pub(crate) fn open_in(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
         self.check()?;
+        if self.creates() && path.ends_with(b"/") {
+            dir.place(path)?;
+            return Err(Code::IsDirectory.into());
+        }
         unless_stale(|| match self.create_new {
             true => self.make(dir, path),
             false => match dir.find(path, true) {
                 Ok(attr) => self.open_found(dir, &attr),
                 Err(e) if self.create && e.is(Code::NotFound) => match self.make(dir, path) {
-                    // Another call has made it since: it is to be found now.
-                    Err(e) if e.is(Code::Exists) => Err(Code::Stale.into()),
+                    Err(e) if e.is(Code::Exists) => self.make_target(dir, path),
                     made => made,
                 },
                 Err(e) => Err(e),
@@ -129,9 +134,24 @@ impl FileOptions {
 
     #[inline]
     fn make(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
-        let (above, name) = dir.file_place(path)?;
+        let (above, name) = dir.place(path)?;
         let attr = dir.raw().namespace().create(&dir.0.who, above, name, self.mode)?;
         File::hold(dir, &attr, self)
+    }
+
+    /// Creates the file that a dangling symlink leads to.
+    #[cold]
+    fn make_target(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
+        let make = || {
+            let (above, name) = dir.raw().namespace().free_beneath(&dir.0.who, dir.0.ino, path)?;
+            dir.raw().namespace().create(&dir.0.who, above, &name, self.mode)
+        };
+        match make() {
+            Ok(attr) => File::hold(dir, &attr, self),
+            // Another call has made it since: it is to be found now.
+            Err(e) if e.is(Code::Exists) => Err(Code::Stale.into()),
+            Err(e) => Err(e),
+        }
     }
 
     fn open_found(&self, dir: &Dir, attr: &Attr) -> raw::Result<File> {

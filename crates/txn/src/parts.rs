@@ -12,7 +12,9 @@ use crate::roots::{RootParts, Roots};
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
 use shoal_base::fork::Origin;
-use shoal_base::sync::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
+use shoal_base::sync::{
+    AtomicI64, AtomicU8, AtomicU32, AtomicU64, Condvar, IdleCondvar, IdleMutex, Mutex, RwLock,
+};
 use shoal_base::{Result, RootSet};
 use shoal_device::{Device, MeasuredDevice};
 use shoal_format::features::{INCOMPAT_LZ4, INCOMPAT_ZSTD};
@@ -94,7 +96,7 @@ impl Parts {
             checkpoints: Mutex::new(0),
             checkpoint_done: Condvar::new(),
             pressure: AtomicU8::new(0),
-            wake: (Mutex::new(false), Condvar::new()),
+            wake: (IdleMutex::new(false), IdleCondvar::new()),
             records: Largest::default(),
             helpers: Helpers::default(),
             removed_names: RemovedNames::default(),

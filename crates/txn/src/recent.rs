@@ -43,7 +43,17 @@ impl Recent {
                     self.add(entry.child);
                 }
                 Item::Unnamed { dir, .. } => self.add(dir),
-                _ => {}
+                // They come with the core of the inode that they are part of.
+                Item::TreePut { .. }
+                | Item::TreeDel { .. }
+                | Item::TreeDelRange { .. }
+                // They change no attribute.
+                | Item::OrphanAdd { .. }
+                | Item::OrphanDel { .. }
+                | Item::IntentLog { .. }
+                | Item::IntentProgress { .. }
+                | Item::IntentDone { .. }
+                | Item::Root { .. } => {}
             }
         }
     }

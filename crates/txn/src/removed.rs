@@ -102,7 +102,23 @@ pub(crate) fn inodes_named(record: &[u8]) -> Vec<Ino> {
             Item::TreePut { root, tree: TreeId::Dirents, value, .. } => {
                 Dirent::decode(root, value).map(|entry| entry.child)
             }
-            _ => None,
+            Item::TreePut { tree: TreeId::Imap | TreeId::Extents | TreeId::Attrs, .. }
+            | Item::TreeDel { .. }
+            | Item::TreeDelRange { .. }
+            | Item::Core { .. }
+            | Item::DataFork { .. }
+            | Item::AttrFork { .. }
+            | Item::DirTouch { .. }
+            | Item::Links { .. }
+            | Item::Free { .. }
+            | Item::OrphanAdd { .. }
+            | Item::OrphanDel { .. }
+            | Item::IntentLog { .. }
+            | Item::IntentProgress { .. }
+            | Item::IntentDone { .. }
+            | Item::Root { .. }
+            | Item::Unnamed { .. }
+            | Item::Moved { .. } => None,
         };
         named.extend(child);
     }

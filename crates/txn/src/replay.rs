@@ -48,7 +48,22 @@ pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
             Item::IntentLog { body, .. } | Item::IntentProgress { body, .. } => {
                 of_intent(body).into_iter().for_each(&mut *each);
             }
-            _ => {}
+            Item::DataFork { form: Form::Empty | Form::Inline | Form::Tree, .. }
+            | Item::TreePut { tree: TreeId::Imap | TreeId::Dirents, .. }
+            | Item::TreeDel { .. }
+            | Item::TreeDelRange { .. }
+            | Item::Core { .. }
+            | Item::DirTouch { .. }
+            | Item::Links { .. }
+            | Item::Free { .. }
+            | Item::OrphanAdd { .. }
+            | Item::OrphanDel { .. }
+            | Item::IntentDone { .. }
+            | Item::Root { .. }
+            | Item::Named { .. }
+            | Item::Unnamed { .. }
+            // The places of the moved data are in the tree or the fork, of which it has items.
+            | Item::Moved { .. } => {}
         }
     }
 }

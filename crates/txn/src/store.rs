@@ -11,7 +11,9 @@ use crate::removed::RemovedNames;
 use crate::roots::{Root, Roots};
 use shoal_base::counters::Counters;
 use shoal_base::fork::Origin;
-use shoal_base::sync::{AtomicU8, AtomicU32, AtomicU64, Condvar, Mutex, RwLock};
+use shoal_base::sync::{
+    AtomicU8, AtomicU32, AtomicU64, Condvar, IdleCondvar, IdleMutex, Mutex, RwLock,
+};
 use shoal_base::{Addr, Code, Epoch, Error, Ino, Lsn, Result, SegNo};
 use shoal_device::Device;
 use shoal_format::superblock::Superblock;
@@ -104,7 +106,7 @@ pub struct Store {
     pub(crate) boundary_lsn: AtomicU64,
     /// `pressure::DUE`, `pressure::BEHIND`.
     pub(crate) pressure: AtomicU8,
-    pub(crate) wake: (Mutex<bool>, Condvar),
+    pub(crate) wake: (IdleMutex<bool>, IdleCondvar),
     /// Largest record of each kind so far.
     pub(crate) records: Largest,
     /// Threads that read for listings.

@@ -179,6 +179,11 @@ impl<T> RwLock<T> {
 #[derive(Default)]
 pub struct Condvar(inner::Condvar);
 
+/// As [`idle::Mutex`](super::idle::Mutex).
+pub type IdleMutex<T> = Mutex<T>;
+/// As [`idle::Condvar`](super::idle::Condvar).
+pub type IdleCondvar = Condvar;
+
 /// The result of a wait with a timeout.
 pub struct WaitTimeoutResult(bool);
 

@@ -11,7 +11,8 @@
 //! Unit tests that model single structures use `checked` through the feature `models` of this
 //! crate, which only adds the module.
 //!
-//! `crew` spreads work over threads with either.
+//! `crew` spreads work over threads with either. `idle` has the locks on which background threads
+//! wait for work ([`IdleMutex`], [`IdleCondvar`]), which a child of `fork` survives.
 //!
 //! Rules for code that uses this module:
 //!
@@ -23,6 +24,7 @@
 
 #[cfg(any(feature = "scheduled", feature = "models"))]
 pub mod checked;
+pub mod idle;
 #[cfg(not(feature = "scheduled"))]
 mod plain;
 

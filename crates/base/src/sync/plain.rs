@@ -4,6 +4,7 @@
 #[path = "crew.rs"]
 pub mod crew;
 
+pub use super::idle::{Condvar as IdleCondvar, Mutex as IdleMutex};
 pub use parking_lot::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult,
 };

@@ -9,7 +9,7 @@
 
 use super::block::{ClaimFile, Page};
 use super::host::now;
-use parking_lot::{Condvar, Mutex};
+use shoal_base::sync::idle::{Condvar, Mutex};
 use shoal_base::{Error, Result};
 use shoal_format::claim::{ClaimBlock, OwnerClaim, PATIENCE_MS};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -14,7 +14,7 @@ use crate::namei::{check_project, touch_dir};
 use crate::orphans::Left;
 use crate::permissions;
 use crate::stat::attr_of;
-use crate::types::{Caller, SetAttr, XattrFlags};
+use crate::types::{Caller, FileKind, SetAttr, XattrFlags};
 use crate::xattr::{Pending, Plan};
 use shoal_base::limits::LINK_MAX;
 use shoal_base::planted::{self, Defect};
@@ -167,16 +167,18 @@ impl<'b, 'l> Applying<'b, 'l> {
         self.check_name_of(make.dir, make.name, old)?;
         let mode = {
             let old = self.get(old)?;
-            let inode = old.inode.inode();
-            self.volume.permissions().permit(
-                self.who,
-                old.inode.ino(),
-                inode,
-                permissions::WRITE,
-            )?;
-            inode.core.mode & 0o777
+            let (ino, inode) = (old.inode.ino(), old.inode.inode());
+            if FileKind::from_mode(inode.core.mode) == Some(FileKind::Regular) {
+                self.volume.permissions().permit(self.who, ino, inode, permissions::WRITE)?;
+                Some(inode.core.mode & 0o777)
+            } else {
+                None
+            }
         };
         self.remove(txn, parent, make.name, false)?;
+        let Some(mode) = mode else {
+            return self.make(txn, self.who, parent, make, &make.wanted());
+        };
         // The umask is not for a mode that is there already.
         let who = Caller { umask: 0, ..self.who.clone() };
         let new = New { mode: make.mode & !0o7777 | mode, ..make.wanted() };

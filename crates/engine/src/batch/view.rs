@@ -355,7 +355,7 @@ impl<'s, 'o> View<'s, '_, 'o> {
         if is_cut { self.volume.files().finish_truncate(ino) } else { Ok(()) }
     }
 
-    /// The regular file that a new one shall replace.
+    /// The file, symlink or special file that a new file replaces.
     fn replaced(&mut self, dir: Ino, name: &[u8]) -> Result<Option<Ino>> {
         if name == b"." || name == b".." {
             let code = if self.is_closed(dir) { Code::Access } else { Code::IsDirectory };
@@ -363,9 +363,11 @@ impl<'s, 'o> View<'s, '_, 'o> {
         }
         match self.last(dir, name)? {
             None => Ok(None),
-            Some(Node { ino, kind: FileKind::Regular }) => self.whole(ino).map(|()| Some(ino)),
             Some(Node { kind: FileKind::Directory, .. }) => Err(Error::Code(Code::IsDirectory)),
-            Some(_) => Err(Error::Code(Code::Exists)),
+            Some(Node { ino, kind }) => {
+                self.forget_paths(kind);
+                self.whole(ino).map(|()| Some(ino))
+            }
         }
     }
 

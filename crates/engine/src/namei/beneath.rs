@@ -39,6 +39,17 @@ pub(crate) fn leads_out(path: &[u8]) -> Error {
     Error::refused(Code::CrossRoot, message)
 }
 
+/// The end of a walk.
+enum End {
+    Node(Node),
+    /// No such name in the last directory; the path must be one of a directory if `is_dir`.
+    Free {
+        dir: Ino,
+        name: Vec<u8>,
+        is_dir: bool,
+    },
+}
+
 /// Walks `path` from `start`. Always follows symlinks in the middle of the path; at the end only if
 /// `follow`. The empty path, and `.`, are `start` itself.
 ///
@@ -46,13 +57,20 @@ pub(crate) fn leads_out(path: &[u8]) -> Error {
 /// `EXDEV` for a path that leads out, `ENOENT`, `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, and those of
 /// `names`.
 pub(crate) fn walk(names: &mut dyn Lookup, start: Ino, path: &[u8], follow: bool) -> Result<Node> {
+    match walk_to_end(names, start, path, follow)? {
+        End::Node(node) => Ok(node),
+        End::Free { .. } => Err(Error::Code(Code::NotFound)),
+    }
+}
+
+fn walk_to_end(names: &mut dyn Lookup, start: Ino, path: &[u8], follow: bool) -> Result<End> {
     if path.len() > PATH_MAX {
         return Err(Error::Code(Code::NameTooLong));
     }
     let mut above = vec![start];
     let mut rest = VecDeque::new();
     prepend(&mut rest, path, path)?;
-    let (mut links, mut must_be_dir) = (0, path.ends_with(b"/"));
+    let (mut links, mut must_be_dir) = (0, wants_dir(path));
     while let Some(part) = rest.pop_front() {
         let dir = *above.last().unwrap_or(&start);
         let last = rest.is_empty();
@@ -71,19 +89,25 @@ pub(crate) fn walk(names: &mut dyn Lookup, start: Ino, path: &[u8], follow: bool
                     return Err(Error::Code(Code::Loop));
                 }
                 let target = names.target(ino)?;
-                must_be_dir |= last && target.ends_with(b"/");
+                must_be_dir |= last && wants_dir(&target);
                 prepend(&mut rest, &target, path)?;
             }
             Some(Node { ino, kind: FileKind::Directory }) if !last => above.push(ino),
             Some(Node { kind, .. }) if last && must_be_dir && kind != FileKind::Directory => {
                 return Err(Error::Code(Code::NotDirectory));
             }
-            Some(node) if last => return Ok(node),
+            Some(node) if last => return Ok(End::Node(node)),
             Some(_) => return Err(Error::Code(Code::NotDirectory)),
+            None if last => return Ok(End::Free { dir, name: part, is_dir: must_be_dir }),
             None => return Err(Error::Code(Code::NotFound)),
         }
     }
-    Ok(Node { ino: above.pop().unwrap_or(start), kind: FileKind::Directory })
+    Ok(End::Node(Node { ino: above.pop().unwrap_or(start), kind: FileKind::Directory }))
+}
+
+/// Returns whether a path can only be one of a directory.
+fn wants_dir(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
 /// Inserts the components of `path` before the remaining ones of the path `whole`.
@@ -130,6 +154,21 @@ impl Namespace<'_> {
         self.0.measured(Call::Resolve, || {
             self.0.attr(walk(&mut Visible(self, who), start, path, follow)?.ino)
         })
+    }
+
+    /// Returns the directory and the name where a file must be created so that `path` leads to it:
+    /// those at the end of `path`, or of the dangling symlinks that it ends in.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is a file already, `EISDIR` for a path that ends in a slash; those of
+    /// [`Namespace::resolve_beneath`].
+    pub fn free_beneath(self, who: &Caller, start: Ino, path: &[u8]) -> Result<(Ino, Vec<u8>)> {
+        let found = || walk_to_end(&mut Visible(self, who), start, path, true);
+        match self.0.measured(Call::Resolve, found)? {
+            End::Node(_) => Err(Error::Code(Code::Exists)),
+            End::Free { is_dir: true, .. } => Err(Error::Code(Code::IsDirectory)),
+            End::Free { dir, name, is_dir: false } => Ok((dir, name)),
+        }
     }
 
     /// Returns the directory and the name at the end of `path`, for a call that creates, removes or

@@ -29,16 +29,40 @@ impl Namespace<'_> {
     /// Those of `unlink` and `rmdir` for the name itself. With [`TreeCheck::Tree`] `EACCES` or
     /// `EPERM` if `who` could not remove something inside. `EBUSY` for a subvolume.
     pub fn remove_tree(self, who: &Caller, dir: Ino, name: &[u8], check: TreeCheck) -> Result<()> {
-        self.0.measured(Call::RemoveTree, || self.take_tree(who, dir, name, check))
+        self.0.measured(Call::RemoveTree, || self.take_tree(who, dir, name, check, true))
     }
 
-    fn take_tree(self, who: &Caller, dir: Ino, name: &[u8], check: TreeCheck) -> Result<()> {
+    /// As [`Namespace::remove_tree`], but only of a directory or a symlink.
+    ///
+    /// # Errors
+    /// `ENOTDIR` for any other file.
+    pub fn remove_dir_tree(
+        self,
+        who: &Caller,
+        dir: Ino,
+        name: &[u8],
+        check: TreeCheck,
+    ) -> Result<()> {
+        self.0.measured(Call::RemoveTree, || self.take_tree(who, dir, name, check, false))
+    }
+
+    fn take_tree(
+        self,
+        who: &Caller,
+        dir: Ino,
+        name: &[u8],
+        check: TreeCheck,
+        may_be_file: bool,
+    ) -> Result<()> {
         loop {
             let top = match name {
                 b"." | b".." => return Err(Error::Code(Code::Invalid)),
                 _ => self.lookup(who, dir, name)?,
             };
             if top.kind != FileKind::Directory {
+                if !may_be_file && top.kind != FileKind::Symlink {
+                    return Err(Error::Code(Code::NotDirectory));
+                }
                 match self.unlink(who, dir, name) {
                     // It has become a directory.
                     Err(Error::Code(Code::IsDirectory)) => continue,

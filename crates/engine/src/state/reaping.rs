@@ -1,7 +1,7 @@
 //! Inodes to be freed in the background, and the thread that waits for them.
 
 use shoal_base::Ino;
-use shoal_base::sync::{AtomicBool, Condvar, Mutex};
+use shoal_base::sync::{AtomicBool, IdleCondvar, IdleMutex, Mutex};
 use shoal_txn::OrphanSlot;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(crate) struct Reaping {
     /// Called with the inodes in use that lose names in the background, or that a change of a tree
     /// has changed.
     watcher: Mutex<Option<Watcher>>,
-    queue: Mutex<Queue>,
+    queue: IdleMutex<Queue>,
     /// A step has ended.
-    stepped: Condvar,
+    stepped: IdleCondvar,
     /// There is work, or the thread must stop.
-    wake: Condvar,
+    wake: IdleCondvar,
 }
 
 #[derive(Default)]

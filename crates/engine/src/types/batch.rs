@@ -15,9 +15,10 @@ pub enum BatchOp<'a> {
         mode: u32,
         /// Contents of the whole file.
         contents: &'a [u8],
-        /// If a regular file of that name exists, replace it with the new file, which keeps its
-        /// permission bits. Other names and open handles of the old file keep the old contents.
-        /// Without this flag, an existing name is an error (`EEXIST`).
+        /// If the name exists and is no directory, replace it with the new file. The permission
+        /// bits of a regular file are kept; writing to it must be permitted. A symlink is itself
+        /// replaced, not the file that it leads to. Other names and open handles of the old file
+        /// keep the old contents. Without this flag, an existing name is an error (`EEXIST`).
         replace: bool,
     },
     /// Creates a directory.

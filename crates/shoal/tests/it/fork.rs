@@ -4,7 +4,7 @@
 //! A test that forks needs a process of its own: it starts this program again, with the name of a
 //! scene for [`scene`]. A child only fails by panicking, which sets its exit status.
 
-use shoal::{Credentials, Dir, Error, Volume, VolumeOptions};
+use shoal::{Credentials, Dir, Error, FileOptions, Volume, VolumeOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -225,7 +225,7 @@ fn every_call_fails_in_a_child_and_the_parent_is_untouched() {
 fn calls(place: &Path) {
     let (volume, root) = open(place);
     write_files(&root, 0..100);
-    let file = root.open("f0").unwrap();
+    let file = FileOptions::new().read(true).write(true).open(&root, "f0").unwrap();
     let writing = AtomicBool::new(true);
     std::thread::scope(|scope| {
         let (root, writing) = (&root, &writing);

@@ -471,3 +471,16 @@ fn a_sparse_file_larger_than_memory_is_refused_when_read_whole() {
     root.create_new("huge").unwrap().set_len(1 << 60).unwrap();
     assert_eq!(kind(root.read("huge")), ErrorKind::OutOfMemory);
 }
+
+/// It said that a file of that name does not exist.
+#[cfg(not(feature = "bucket"))]
+#[test]
+fn a_bucket_is_refused_by_a_build_without_buckets() {
+    for url in ["s3://bucket/prefix", "file:///tmp"] {
+        for create in [false, true] {
+            let error = Volume::options().create(create).open(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+            assert!(error.to_string().contains("built without support for buckets"), "{error}");
+        }
+    }
+}

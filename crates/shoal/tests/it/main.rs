@@ -4,6 +4,7 @@
 mod bulk;
 mod fork;
 mod library;
+mod like_std;
 mod tokens;
 mod tokens_speed;
 mod walk_cold;

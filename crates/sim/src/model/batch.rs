@@ -73,7 +73,13 @@ impl Model {
             Change::File { path, mode, data, replace } => {
                 let at = self.place(who, start, path, false)?;
                 let made = match self.replaced(who, at, *replace)? {
-                    Some(old) => self.replace(who, at, old, ino)?,
+                    Some(old) if self.nodes[&old].kind == FileKind::Regular => {
+                        self.replace(who, at, old, ino)?
+                    }
+                    Some(_) => {
+                        self.unlink(who, at.0, at.1)?;
+                        self.create(who, at, mode & 0o7777, ino)?
+                    }
                     None => self.create(who, at, mode & 0o7777, ino)?,
                 };
                 self.write(made, 0, &data.bytes(), false)
@@ -146,7 +152,7 @@ impl Model {
         newest.map_or(first, |(ino, _)| Ino(ino.0 + 1))
     }
 
-    /// The regular file that a new one takes the place of.
+    /// The file, symlink or special file that a new file replaces.
     fn replaced(
         &self,
         who: &Caller,
@@ -164,9 +170,8 @@ impl Model {
             old => old?,
         };
         match self.nodes[&old].kind {
-            FileKind::Regular => Ok(Some(old)),
             FileKind::Directory => Err(Code::IsDirectory),
-            _ => Err(Code::Exists),
+            _ => Ok(Some(old)),
         }
     }
 
@@ -220,7 +225,7 @@ impl Model {
         let mut way = vec![start];
         let mut left = VecDeque::new();
         push_front(&mut left, path)?;
-        let (mut links, mut must_be_dir) = (0, path.ends_with(b"/"));
+        let (mut links, mut must_be_dir) = (0, wants_dir(path));
         while let Some(name) = left.pop_front() {
             let dir = *way.last().expect("it is not left");
             if name == b".." {
@@ -237,7 +242,7 @@ impl Model {
                     if links > SYMLOOP_MAX {
                         return Err(Code::Loop);
                     }
-                    must_be_dir |= last && target.ends_with(b"/");
+                    must_be_dir |= last && wants_dir(target);
                     push_front(&mut left, target)?;
                 }
                 Body::Dir(_) => way.push(next),
@@ -247,6 +252,10 @@ impl Model {
         }
         Ok(*way.last().expect("it is not left"))
     }
+}
+
+fn wants_dir(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
 }
 
 /// Inserts the names of a path before those that are left.

@@ -8,6 +8,7 @@ mod layers;
 mod modules;
 mod order;
 mod shape;
+mod whole_matches;
 mod words;
 
 use crate::repository::Repository;
@@ -58,6 +59,7 @@ pub fn check_all(repository: &Repository) -> Result<Vec<Problem>, String> {
     modules::check(repository, &crates, &mut problems)?;
     layers::check(repository, &crates, &mut problems)?;
     order::check(repository, &crates, &mut problems);
+    whole_matches::check(repository, &crates, &mut problems)?;
     documents::check(repository, &mut problems)?;
     for generated in [ladder::refresh(repository, true), format_doc::refresh(repository, true)] {
         if let Err(stale) = generated? {
