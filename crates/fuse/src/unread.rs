@@ -1,7 +1,6 @@
 //! Attributes in replies that the kernel may not have taken yet: it must never keep old ones. They
 //! are valid for ever, so a wrong one stays wrong until the next change.
 //!
-//! The kernel notes a version of an inode's attributes when it asks for them, and drops an answer
 //! The kernel records a version of an inode's attributes when it asks for them, and drops an answer
 //! if the inode has a newer version by then. But not all changes make a new version (Linux 6.18,
 //! `fs/fuse/dir.c`), and one of them counts instead of asking:

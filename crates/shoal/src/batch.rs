@@ -12,12 +12,12 @@ use std::time::SystemTime;
 /// mounts see all of them or none, and so does a recovery after a crash. Each change sees those
 /// before it. See [`Dir::batch`].
 ///
-/// Durable when the directory, or the volume, is synced, as any change.
+/// As any change, it is durable after a sync of the directory or the volume.
 ///
-/// A batch is limited: its record in the journal takes at most some 480 KB, 156 bytes and the
-/// name for each new file, and contents of up to some 300 bytes, which are in the record too. The
-/// error of a larger one (`ArgumentListTooLong`) says how much it takes. Contents are written
-/// before the changes are made, so a reader waits for none of that.
+/// A batch is limited: its record in the journal takes at most some 480 KB, 156 bytes and the name
+/// for each new file, and contents of up to some 300 bytes, which are in the record too. The error
+/// of a larger one (`ArgumentListTooLong`) says how much it takes. Contents are written before the
+/// changes are made, so readers do not wait for that.
 #[derive(Debug, Default)]
 pub struct Batch<'a> {
     changes: Vec<Step<'a>>,
@@ -68,9 +68,8 @@ impl Dir {
     /// Makes several changes as one: all or none of them, for readers and after a crash. See
     /// [`Batch`].
     ///
-    /// # Errors
-    /// The error that `changes` returns, and then nothing has been changed; else that of the first
-    /// change that fails, which the message names.
+    /// # Errors The error that `changes` returns, or that of the first change that fails, which the
+    /// message names. Nothing has been changed then.
     pub fn batch<'a>(&self, changes: impl FnOnce(&mut Batch<'a>) -> Result<()>) -> Result<()> {
         let mut batch = Batch::default();
         changes(&mut batch)?;
@@ -193,7 +192,7 @@ impl<'a> Batch<'a> {
         self.push(Step::SetAttr { path, set })
     }
 
-    /// Sets owner and group, as far as they are given.
+    /// Sets owner and group; `None` leaves it as it is.
     ///
     /// # Errors
     /// None here: the batch fails.

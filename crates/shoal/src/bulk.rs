@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 impl Dir {
-    /// Attributes of many files, as [`Dir::metadata`] gives them for each, in the order of the
-    /// paths.
+    /// Returns the attributes of many files, in the order of the paths, each as [`Dir::metadata`]
+    /// returns it.
     ///
     /// For names in this directory, which are paths without a slash, this is faster than one call
     /// for each: they are looked up together, and what is not in memory is read from the device
@@ -32,8 +32,7 @@ impl Dir {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// Those of [`Dir::metadata`], for each path its own.
+    /// # Errors Each path has its own result, with the errors of [`Dir::metadata`].
     pub fn metadata_many(&self, paths: &[impl AsPath]) -> Vec<Result<Metadata>> {
         let paths: Vec<&[u8]> = paths.iter().map(AsPath::as_path).collect();
         let items: Vec<StatItem<'_>> =
@@ -53,7 +52,7 @@ impl Dir {
     }
 }
 
-/// Returns the name, or nothing for a path that leads elsewhere.
+/// Returns the path if it is a name in this directory, otherwise an empty name.
 fn name_in(path: &[u8]) -> &[u8] {
     if path.contains(&b'/') { b"" } else { path }
 }
@@ -68,14 +67,14 @@ pub struct Inodes {
 }
 
 impl Volume {
-    /// A scan of all inodes, without walking a tree: of the volume's own, or of a
-    /// [subvolume](Inodes::subvolume).
+    /// Scans all inodes without walking the tree: those of the volume outside of its subvolumes or,
+    /// with [`Inodes::subvolume`], of one of those.
     ///
-    /// It finds every file and directory that has a name once, however many names it has. Those
-    /// that are made or removed meanwhile are found or not. [`Volume::paths_of`] has the paths of
+    /// Every file and directory with a name is found once, however many names it has. One that is
+    /// created or removed during the scan may be missing. [`Volume::paths_of`] returns the paths of
     /// each.
     ///
-    /// The scan checks no permissions: check the user before.
+    /// The scan checks no permissions: the caller must.
     ///
     /// ```
     /// # use shoal::{Credentials, Volume};
@@ -124,9 +123,9 @@ impl Inodes {
     /// Calls `each` with the attributes of the inodes, up to 512 at a time, on several threads at
     /// the same time.
     ///
-    /// # Errors
-    /// `ESTALE` when the subvolume does not exist or is deleted meanwhile, `InvalidData` when a
-    /// block of inodes is damaged, those of the device. The batches before have been delivered.
+    /// # Errors `ESTALE` when the subvolume does not exist or is deleted meanwhile, `InvalidData`
+    /// when a block of inodes is damaged, those of the device. `each` has been called with the
+    /// batches before it.
     pub fn for_each(&self, each: impl Fn(&[Metadata]) + Sync) -> Result<()> {
         self.scan(self.threads, |batch| {
             each(batch);
@@ -135,10 +134,9 @@ impl Inodes {
     }
 
     /// Returns the next inodes in the order of their numbers, at most `at_most`; fewer only at the
-    /// end. The next page is that [after](Inodes::after) the last of them, now or after a restart.
+    /// end. Continue with [`Inodes::after`] the last of them, also after a restart.
     ///
-    /// # Errors
-    /// Those of [`Inodes::for_each`], also when damage comes after the first of the page.
+    /// # Errors Those of [`Inodes::for_each`]. After an error nothing of the page is returned.
     pub fn page(&self, at_most: usize) -> Result<Vec<Metadata>> {
         let page = Mutex::new(Vec::new());
         self.scan(1, |batch| {

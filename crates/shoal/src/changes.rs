@@ -21,16 +21,16 @@ const WAIT_FIRST: Duration = Duration::from_millis(1);
 /// Longest pause of a wait.
 const WAIT_MAX: Duration = Duration::from_millis(50);
 
-/// A moment of a subvolume: [`Changes::since`] tells what has changed after it.
+/// A moment in the history of a subvolume: [`Changes::since`] returns what has changed after it.
 ///
-/// As text it is 76 letters, digits, `-` and `_`. It is durable when it is returned. There is
-/// nothing in it that must be kept secret, and nothing is kept for it in the volume: any number may
-/// exist, of any age.
+/// As text it is 76 letters, digits, `-` and `_`. Everything before the mark is durable when the
+/// mark is returned. A mark holds nothing secret, and the volume keeps nothing for it: there may be
+/// any number of marks, of any age.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Mark(raw::ChangeMark);
 
 impl Mark {
-    /// The present moment, of the subvolume of a directory.
+    /// Returns a mark of the present moment, for the subvolume of a directory.
     ///
     /// # Errors
     /// Those of a sync; `Unsupported` for a volume without parent pointers.
@@ -38,8 +38,9 @@ impl Mark {
         dir.raw().changes().mark(dir.0.ino).map(Mark).done("make a mark")
     }
 
-    /// Waits until something in the volume may have changed since the mark, for this time at most.
-    /// Returns whether it has: then [`Changes::since`] tells what, if it is below the directory.
+    /// Waits until something in the volume may have changed since the mark, at most this long.
+    /// Returns `false` if the time has passed. After `true`, [`Changes::since`] returns what has
+    /// changed below the directory, which may be nothing.
     ///
     /// It compares two numbers at intervals that grow from 1 to 50 milliseconds; no writer has to
     /// signal anything.
@@ -109,7 +110,7 @@ impl FromStr for Mark {
     }
 }
 
-/// A change: what is there now, or a name that is gone.
+/// A change: an inode as it is now, or a removed name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change(raw::Change);
 
@@ -118,21 +119,21 @@ impl Change {
     pub fn kind(&self) -> ChangeKind {
         self.0.kind
     }
-    /// The inode; of a removed name, the one that had it.
+    /// The inode; for a removed name, the inode that had it.
     pub fn ino(&self) -> Ino {
         self.0.ino
     }
-    /// Generation of the inode number. With it, a number means one inode for ever. 0 if it is not
-    /// known, of a removed name.
+    /// Generation of the inode number. Number and generation together are never reused. 0 for a
+    /// removed name if it is not known.
     pub fn generation(&self) -> Generation {
         self.0.generation
     }
-    /// The type; `None` of a removed name.
+    /// The type; `None` for a removed name.
     pub fn file_kind(&self) -> Option<FileKind> {
         self.0.file
     }
-    /// Paths from the directory that was asked for: all that the inode has below it, or the one
-    /// that is gone. That directory itself is `.`.
+    /// Paths relative to the directory of [`Changes::since`]: all paths of the inode below it, or
+    /// the removed path. The directory itself is `.`.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.0.names.iter().map(path)
     }
@@ -140,8 +141,8 @@ impl Change {
     pub fn names(&self) -> impl Iterator<Item = (Ino, &[u8])> {
         self.0.names.iter().map(|name| (name.dir, &name.name[..]))
     }
-    /// The earlier path of what was renamed, its directory as it is called now. `None` if it was
-    /// not below the directory, or in one that has been removed.
+    /// The path before a rename, in which the names of the directories are the present ones. `None`
+    /// if it was not below the directory, or its directory has been removed.
     pub fn from(&self) -> Option<PathBuf> {
         self.0.from.as_ref().map(path)
     }
@@ -155,8 +156,7 @@ fn path(name: &ChangedName) -> PathBuf {
     OsString::from_vec(name.path()).into()
 }
 
-/// Iterator over what has changed below a directory, which ends after an error; see
-/// [`Changes::since`].
+/// An iterator over the changes below a directory; see [`Changes::since`]. It ends after an error.
 pub struct Changes {
     dir: Dir,
     reader: raw::ChangeReader,
@@ -165,27 +165,29 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Tells what has changed below a directory since a mark of its subvolume; without a mark,
-    /// everything, as created. It reads only what has changed. Other subvolumes are not entered.
+    /// Returns the changes below a directory since a mark of its subvolume; without a mark,
+    /// everything, as created. Only changed inodes are read. Other subvolumes are not entered.
     ///
-    /// An inode is told once, with all its names below the directory: one that was made, or whose
-    /// contents, attributes, names or access time have changed. A directory has changed when an
-    /// entry was added or removed; what is below a renamed one is not told. First come the renames,
-    /// then the removed names, then the rest.
+    /// An inode is returned once, with all its names below the directory, if it was created or if
+    /// its contents, attributes, names or access time have changed. A directory has changed when an
+    /// entry was added or removed. Files below a renamed directory are not returned for that. The
+    /// order is: renames, removed names, everything else.
     ///
-    /// *Removed names* are told as far as the volume keeps them, which must be switched on by
-    /// [`Volume::keep_removed_names`]. If [`Changes::has_all_removed`] returns `false`, names are
-    /// missing: then list each directory that is told, compare, and take over subdirectories that
-    /// you do not know with all that is below. Everything that is gone is gone from one of these.
-    /// A name that was made and removed since the mark may be told as removed.
+    /// *Removed names* are returned as far as the volume keeps them, which
+    /// [`Volume::keep_removed_names`] switches on. If [`Changes::has_all_removed`] returns `false`,
+    /// some are missing: then list each returned directory and compare it with your copy, and read
+    /// subdirectories that your copy lacks as a whole. Every missing name was removed from one of
+    /// the returned directories. A name that was created and removed since the mark may be returned
+    /// as removed.
     ///
-    /// *A copy by inode number* removes the removed names, replaces the names of each inode that is
-    /// told by the new ones, and forgets what no name leads to any more. *A copy by paths* first
-    /// deletes all removed paths and the earlier paths of all that was renamed, then copies what is
-    /// told, and what was renamed with everything below. Both are then the tree, provided that
-    /// nothing has changed meanwhile; what has is told by the next call.
+    /// *A copy by inode number* deletes the removed names, replaces the names of each returned
+    /// inode by the new ones, and drops inodes without a name. *A copy by paths* first deletes all
+    /// removed paths and the earlier paths of renames. Then it copies what is returned, and renamed
+    /// directories with everything below. Both copies are then equal to the tree, but for changes
+    /// made meanwhile, which the next call returns.
     ///
-    /// With credentials of a user, what the user could not find by listing is left out.
+    /// If the directory was opened with a user's credentials, files that the user could not find by
+    /// listing are left out.
     ///
     /// ```
     /// # use shoal::{Credentials, Volume};
@@ -217,23 +219,22 @@ impl Changes {
     /// # }
     /// ```
     ///
-    /// # Errors
-    /// `NotFound` when the directory has been removed, `PermissionDenied`. `CrossesDevices` for a
-    /// mark of another volume or subvolume, `StaleNetworkFileHandle` for one from the future or
-    /// from before a repair: tell everything anew, without a mark. `Unsupported` for a volume
-    /// without parent pointers; those of the device, and of a sync.
+    /// # Errors `NotFound` when the directory has been removed, `PermissionDenied`.
+    /// `CrossesDevices` for a mark of another volume or subvolume, `StaleNetworkFileHandle` for one
+    /// from the future or from before a repair: call it again without a mark. `Unsupported` for a
+    /// volume without parent pointers; those of the device, and of a sync.
     pub fn since(dir: &Dir, mark: Option<&Mark>) -> Result<Changes> {
         let reader = dir.raw().changes().since(&dir.0.who, dir.0.ino, mark.map(|mark| &mark.0));
         let reader = reader.done("read the changes of directory")?;
         Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), failed: false })
     }
 
-    /// The mark for the next call. Use it only when everything has been read, without an error.
+    /// The mark for the next call. Use it only after the iterator has ended without an error.
     pub fn mark(&self) -> Mark {
         Mark(self.reader.mark())
     }
 
-    /// Returns whether all removed names are told, and the earlier names of all that was renamed.
+    /// Returns whether all removed names and all paths before renames are returned.
     pub fn has_all_removed(&self) -> bool {
         self.reader.has_all_removed()
     }
@@ -257,10 +258,10 @@ impl Iterator for Changes {
 }
 
 impl Volume {
-    /// Switches on or off that the names of removed files are kept for [`Changes`]: the newest, at
+    /// Keeps the names of removed files for [`Changes`], or stops that. The newest are kept, at
     /// most 3 MiB, some ten thousand. They survive a clean close; after a crash, those since the
     /// last checkpoint are there. Off in a new volume. While it is on, a removal costs a little
-    /// more. It checks no permissions: check the user before.
+    /// more. Checks no permissions: the caller must.
     ///
     /// # Errors
     /// `ReadOnlyFilesystem`, `StorageFull`, those of the device.

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 /// The user, groups and umask that calls are checked against.
 ///
-/// They are what the program says: whoever can open a volume can read all of it. They serve
-/// programs that act for users, and give new files their owner.
+/// The program chooses them freely, because a program that can open a volume can read all of it
+/// anyway. They are for programs that act for users, and they determine the owner of new files.
 #[derive(Clone, Debug)]
 pub struct Credentials(pub(crate) raw::Caller);
 
 impl Credentials {
-    /// Those of this process: effective user and group, supplementary groups, umask (022 if the
-    /// system does not tell it).
+    /// The credentials of this process: effective user and group, supplementary groups, umask (022
+    /// if it cannot be read).
     pub fn current() -> Credentials {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// An open directory: a capability. All that can be reached through it is below it, and is checked
-/// against the credentials it was opened with.
+/// An open directory: a capability. Only files below it can be reached through it, and calls are
+/// checked against the credentials with which it was opened.
 ///
 /// Cheap to clone. It stays usable when it is renamed; when it is removed, making files in it fails
 /// with `NotFound`.
@@ -132,8 +132,7 @@ impl Dir {
         found.map(|held| Dir(Arc::new(held))).doing("make directory", path)
     }
 
-    /// Makes a directory and those above it that do not exist, and opens it. Succeeds if it is
-    /// there.
+    /// Makes a directory and the missing directories above it, and opens it. Succeeds if it exists.
     ///
     /// # Errors
     /// `AlreadyExists` or `NotADirectory` when something on the path is another kind of file; those
@@ -318,8 +317,7 @@ impl Dir {
 
     /// Target of a symbolic link.
     ///
-    /// # Errors
-    /// `InvalidInput` for what is no symlink.
+    /// # Errors `InvalidInput` for anything but a symlink.
     pub fn read_link(&self, path: impl AsPath) -> Result<PathBuf> {
         let path = path.as_path();
         let target =
@@ -327,7 +325,7 @@ impl Dir {
         target.map(|target| to_path_buf(&target)).doing("read symlink", path)
     }
 
-    /// Attributes of what a path leads to. The empty path is this directory.
+    /// Attributes of the file that a path leads to. The empty path is this directory.
     ///
     /// # Errors
     /// `NotFound`, `PermissionDenied`.
@@ -374,10 +372,10 @@ impl Dir {
         self.set("set permissions of", path.as_path(), set)
     }
 
-    /// Sets owner and group, as far as they are given.
+    /// Sets owner and group; `None` leaves it as it is.
     ///
-    /// # Errors
-    /// `PermissionDenied` for others than the superuser, who alone gives files away.
+    /// # Errors `PermissionDenied` unless the caller is the superuser or the owner, who may only
+    /// choose one of their own groups.
     pub fn set_owner(&self, path: impl AsPath, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let set = SetAttr { uid, gid, ..SetAttr::default() };
         self.set("set owner of", path.as_path(), set)
@@ -396,7 +394,7 @@ impl Dir {
         self.set("set times of", path.as_path(), times(accessed, modified))
     }
 
-    /// Makes everything durable that has been done so far, in this directory and elsewhere.
+    /// Makes all changes so far durable, in this directory and elsewhere.
     ///
     /// # Errors
     /// Those of the device; the volume is read-only then.
@@ -404,7 +402,7 @@ impl Dir {
         self.raw().files().fsync(self.0.ino, false).done("sync directory")
     }
 
-    /// A name of this directory that survives renames and restarts.
+    /// A handle of this directory, which stays valid after renames and restarts.
     pub fn handle(&self) -> Result<Handle> {
         let attr = self.raw().attributes().getattr(self.0.ino).done("make a handle")?;
         Ok(Handle::of(&attr))
@@ -417,7 +415,7 @@ impl Dir {
 }
 
 impl Volume {
-    /// The top directory, with everything below it checked against these credentials.
+    /// The top directory. Calls on it and below are checked against these credentials.
     pub fn root(&self, who: Credentials) -> Dir {
         Dir::top(self.clone(), Ino::ROOT, who)
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 /// Entries that are read at a time.
 const BATCH: usize = 256;
-/// Cookie of "..": entries with names come behind it.
+/// Cookie of "..", after which the entries with names begin.
 const DOTS: u64 = 2;
 
 /// An entry of a directory.
@@ -44,8 +44,7 @@ impl Entry {
     }
     /// Attributes, as they are now. A symlink is not followed.
     ///
-    /// # Errors
-    /// `ESTALE` when it has been removed.
+    /// # Errors `ESTALE` when the file has been removed.
     pub fn metadata(&self) -> Result<Metadata> {
         self.dir.raw().attributes().getattr(self.ino).map(Metadata).doing("look at", &self.name)
     }
@@ -67,8 +66,9 @@ pub struct Entries {
 }
 
 impl Dir {
-    /// The entries of this directory, without `.` and `..`, in no particular order. Entries that
-    /// come or go meanwhile may be among them or not; each other entry is, once.
+    /// The entries of this directory, without `.` and `..`, in no particular order. An entry that
+    /// is added or removed during the listing may be missing; every other one is returned exactly
+    /// once.
     ///
     /// # Errors
     /// `PermissionDenied`.

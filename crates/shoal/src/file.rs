@@ -56,7 +56,7 @@ impl FileOptions {
         read
         /// Opens for writing.
         write
-        /// Opens for writing, every write at the end of the file, wherever that is then.
+        /// Opens for writing; every write goes to the present end of the file.
         append
         /// Truncates the file to 0 bytes. Needs write access.
         truncate
@@ -75,8 +75,7 @@ impl FileOptions {
     /// Opens a file. A symlink at the end of the path is followed, also to create the file that it
     /// leads to, but not by [`FileOptions::create_new`].
     ///
-    /// # Errors
-    /// `InvalidInput` for options that exclude each other; `NotFound`, `AlreadyExists`,
+    /// # Errors `InvalidInput` for options that contradict each other; `NotFound`, `AlreadyExists`,
     /// `IsADirectory`, `PermissionDenied`, `StorageFull`.
     pub fn open(&self, dir: &Dir, path: impl AsPath) -> Result<File> {
         let path = path.as_path();
@@ -181,7 +180,7 @@ pub struct File {
     ino: Ino,
     generation: Generation,
     options: FileOptions,
-    /// Opened with a token, whose rights are all that there are.
+    /// Opened with a token, whose rights are the only ones.
     by_token: bool,
     position: Mutex<u64>,
 }
@@ -202,7 +201,7 @@ impl File {
         Ok(File { dir, ino, generation, options, by_token: false, position })
     }
 
-    /// Opens the file of a token, for no more than these rights.
+    /// Opens the file of a token with exactly these rights.
     pub(crate) fn of_token(dir: &Dir, attr: &Attr, rights: Rights) -> raw::Result<File> {
         let (read, write) = (rights.contains(Rights::READ), rights.contains(Rights::WRITE));
         let options = FileOptions::new().read(read).write(write);
@@ -341,7 +340,7 @@ impl File {
         self.ino
     }
 
-    /// A name of this file that survives renames and restarts.
+    /// A handle of this file, which stays valid after renames and restarts.
     pub fn handle(&self) -> Handle {
         Handle(raw::Handle { ino: self.ino, generation: self.generation })
     }

@@ -2,9 +2,9 @@
 
 use crate::raw::{self, Attr, Generation, Ino};
 
-/// A file or directory by inode number and generation, as `name_to_handle_at` gives it: it stays
-/// valid when the file is renamed, and when the volume is opened again, and no other file ever has
-/// it. It grants nothing: opening it checks the credentials.
+/// A file or directory by inode number and generation, as `name_to_handle_at` returns it. It stays
+/// valid when the file is renamed and when the volume is opened again, and no other file ever gets
+/// it. It grants no rights: opening it checks the credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Handle(pub(crate) raw::Handle);
 
@@ -18,7 +18,7 @@ impl Handle {
         self.0.ino
     }
 
-    /// The handle as bytes, to be kept.
+    /// The handle as bytes, for storing.
     pub fn to_bytes(self) -> [u8; 12] {
         let mut bytes = [0; 12];
         bytes[..8].copy_from_slice(&self.0.ino.0.to_le_bytes());

@@ -24,12 +24,12 @@ pub(crate) struct Held {
     pub volume: Volume,
     pub who: Caller,
     pub ino: Ino,
-    /// The top of a volume stays in any case.
+    /// Not for the top of a volume, which cannot be removed.
     counted: bool,
 }
 
 impl Held {
-    /// Holds the inode that `attr` has been found of. `ESTALE`: it has gone since.
+    /// Holds the inode that has the attributes `attr`. `ESTALE` if it has been removed since.
     pub(crate) fn new(volume: Volume, who: Caller, attr: &Attr) -> raw::Result<Held> {
         let Attr { ino, generation, .. } = *attr;
         volume.raw().references().hold(ino, 1)?;

@@ -42,27 +42,33 @@
 //!
 //! # Durability
 //!
-//! A call that returns is seen by all others at once. It is durable, which means that it survives a
-//! crash of the machine, after the next [`File::sync_all`], [`Dir::sync_all`] or [`Volume::sync`]
-//! of anybody, or after [`VolumeOptions::commit_interval`] (5 s). The order is strict: if a change
-//! survives, everything that was done before it does. After a crash the next open recovers the
-//! volume to such a moment. A single call, and a batch, is there whole or not at all; a write of
-//! more than 1 MiB is several. When a write or flush fails, the volume becomes read-only and says
-//! why.
+//! When a call returns, all other calls see its change. The change is durable, which means that it
+//! survives a crash of the machine, after the next [`File::sync_all`], [`Dir::sync_all`] or
+//! [`Volume::sync`] on any handle, or after [`VolumeOptions::commit_interval`] (5 s). The order is
+//! strict: if a change survives, everything that was done before it does. After a crash the next
+//! open recovers the volume to such a moment. A call or a batch is recovered as a whole or not at
+//! all; a write of more than 1 MiB counts as several. When a write or flush fails, the volume
+//! becomes read-only and reports the reason.
 //!
 //! # Threads
 //!
 //! [`Volume`], [`Dir`] and [`File`] may be cloned, sent and shared. Calls in different directories
 //! run side by side and share no lock; in one directory, changes of names take turns for a fraction
 //! of a microsecond each. Threads that sync at the same time share one flush. A call may wait for
-//! others that hold what it needs, and for room when memory or disk are nearly full; none waits for
-//! a user.
+//! others that use the same objects, and for space when memory or disk are nearly full.
+//!
+//! # Fork
+//!
+//! A volume belongs to the process that opened it. In a child of `fork` every call that returns a
+//! [`Result`] fails (`EBADF`, "opened before a fork: open it again"); the others show the volume as
+//! it was. Dropping the child's copy closes its descriptors and leaves the parent alone. Open the
+//! volume after the fork. Starting other programs is always allowed.
 //!
 //! # Errors
 //!
 //! [`Error`] says what was tried, on which path, why it failed and what to do, and converts to
-//! [`std::io::Error`]. A damaged volume gives [`InvalidData`](std::io::ErrorKind::InvalidData) for
-//! what is damaged, and never other bytes.
+//! [`std::io::Error`]. Reading damaged data fails with
+//! [`InvalidData`](std::io::ErrorKind::InvalidData); it never returns wrong bytes.
 
 mod path;
 pub mod raw;

@@ -12,13 +12,13 @@ use std::path::PathBuf;
 const LIST: u32 = 4;
 const SEARCH: u32 = 1;
 
-/// A place in a directory, and how to list it from there on: `readdirplus` of the POSIX extensions
-/// for high-performance computing.
+/// A listing of a directory with attributes, from any position in it: `readdirplus` of the POSIX
+/// extensions for high-performance computing.
 ///
 /// Entries come with their attributes, which are read from the device together, many blocks at a
-/// time. A [filter](Listing::filter) is applied inside, so that what it leaves out costs little; a
-/// directory can be [split](Listing::split) among readers; and a listing can be continued later
-/// from a [cookie](Listing::cookie).
+/// time. Entries that the [filter](Listing::filter) leaves out cost little. A directory can be
+/// [split](Listing::split) among readers, and a listing can be continued later from a
+/// [cookie](Listing::cookie).
 ///
 /// ```
 /// # use shoal::{Credentials, Volume};
@@ -49,7 +49,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// A listing of a directory from its beginning, without `.` and `..`, with all attributes.
+    /// Lists a directory from its start, without `.` and `..`, with all attributes.
     ///
     /// # Errors
     /// `PermissionDenied` when the user may not list it.
@@ -59,14 +59,14 @@ impl Listing {
         Ok(Listing { dir: dir.clone(), listing: raw::Listing { cookies, want, filter } })
     }
 
-    /// Sets the attributes that are wanted. Type and inode number are in the entries: without
-    /// others no inode is looked at.
+    /// Sets the attributes to return. Type and inode number are in the directory's entry: if
+    /// nothing else is wanted, no inode is read.
     pub fn want(mut self, fields: Fields) -> Listing {
         self.listing.want = fields;
         self
     }
 
-    /// Sets the entries that are wanted.
+    /// Sets the filter: other entries are left out.
     pub fn filter(mut self, filter: Filter) -> Listing {
         self.listing.filter = filter;
         self
@@ -84,8 +84,8 @@ impl Listing {
         self.listing.cookies.begin()
     }
 
-    /// Divides what is left into parts of about the same number of entries, in order. Every entry
-    /// is in one of them.
+    /// Divides the rest of the listing into parts with about as many entries each, in order. Every
+    /// entry is in exactly one part.
     pub fn split(self, parts: usize) -> Vec<Listing> {
         let part = |cookies| {
             let listing = raw::Listing { cookies, ..self.listing.clone() };
@@ -96,12 +96,12 @@ impl Listing {
 
     /// Returns the next entries, at most `at_most`; fewer only at the end.
     ///
-    /// Entries that come or go meanwhile may be among them or not; each other entry is, once.
+    /// An entry that is added or removed during the listing may be missing; every other one is
+    /// returned exactly once.
     ///
-    /// # Errors
-    /// `PermissionDenied` when attributes are wanted and the user may not search the directory,
-    /// `InvalidData` when it is damaged. What was read before is returned first, and the error by
-    /// the next call.
+    /// # Errors `PermissionDenied` when attributes are wanted and the user may not search the
+    /// directory, `InvalidData` when it is damaged. Entries read before the error are returned
+    /// first; the next call returns the error.
     pub fn next_batch(&mut self, at_most: usize) -> Result<Vec<Listed<'static>>> {
         let mut batch = Vec::new();
         if at_most == 0 {
@@ -183,10 +183,10 @@ impl Listed<'_> {
     pub fn cookie(&self) -> u64 {
         self.cookie
     }
-    /// The wanted attributes, with a mask of those that are valid.
+    /// The wanted attributes, with a mask of the valid ones.
     ///
-    /// # Errors
-    /// `InvalidData` when the inode is damaged, those of the device; the other entries have theirs.
+    /// # Errors `InvalidData` when the inode is damaged, those of the device. Other entries are not
+    /// affected.
     pub fn stat(&self) -> Result<Stat> {
         self.stat.clone().doing("look at", &self.name)
     }
@@ -197,7 +197,7 @@ impl Listed<'_> {
     pub fn metadata(&self) -> Result<Option<Metadata>> {
         Ok(self.stat()?.attr().map(Metadata))
     }
-    /// Copies the name, to be kept.
+    /// Returns the entry with a copy of its name, which can be kept.
     pub fn into_owned(self) -> Listed<'static> {
         Listed { name: Cow::Owned(self.name.into_owned()), ..self }
     }

@@ -8,12 +8,12 @@ use std::time::SystemTime;
 pub struct Metadata(pub(crate) raw::Attr);
 
 impl Metadata {
-    /// Inode number: stable as long as the file exists, and its name for
-    /// [`Volume::paths_of`](crate::Volume::paths_of).
+    /// Inode number. It stays the same as long as the file exists;
+    /// [`Volume::paths_of`](crate::Volume::paths_of) finds the file's paths by it.
     pub fn ino(&self) -> Ino {
         self.0.ino
     }
-    /// Generation of the number: another when the number is used again.
+    /// Generation of the inode number: it changes when the number is reused.
     pub fn generation(&self) -> Generation {
         self.0.generation
     }
@@ -41,8 +41,8 @@ impl Metadata {
     pub fn is_empty(&self) -> bool {
         self.0.size == 0
     }
-    /// Space used, in units of 512 bytes; compressed, if it is. Contents in the inode count,
-    /// rounded up.
+    /// Space used, in units of 512 bytes, after compression. Contents in the inode count, rounded
+    /// up.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }
@@ -78,7 +78,7 @@ impl Metadata {
     pub fn changed(&self) -> SystemTime {
         self.0.ctime.into()
     }
-    /// Time at which it was made.
+    /// Time of creation.
     pub fn created(&self) -> SystemTime {
         self.0.btime.into()
     }

@@ -5,11 +5,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A path: strings, [`Path`]s and bytes. Names in a volume are bytes without NUL and
-/// slash; nothing is asked of their encoding.
+/// A path: a string, a [`Path`] or bytes. Names in a volume are bytes without NUL and slash, of any
+/// encoding.
 ///
 /// A path is relative to the directory whose method takes it, and never leads out of it: absolute
-/// paths, symlinks to such, and `..` beyond the start are refused with
+/// paths, symlinks to absolute paths, and `..` above the start are refused with
 /// [`CrossesDevices`](std::io::ErrorKind::CrossesDevices).
 pub trait AsPath {
     /// The bytes of the path.
@@ -54,7 +54,7 @@ impl<P: AsPath + ?Sized> AsPath for &P {
     }
 }
 
-/// A path of a volume as the standard library's.
+/// Returns a path of a volume as a path of the standard library.
 pub(crate) fn to_path_buf(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }

@@ -4,7 +4,8 @@ use crate::error::{Doing, Result};
 use crate::raw::{self, QuotaLimits};
 use crate::{Dir, Ino, Volume};
 
-/// Use and limits of a directory tree, which are kept: asking takes no walk; see [`Quota::set`].
+/// Use and limits of a directory tree; see [`Quota::set`]. The volume keeps the use up to date, so
+/// reading it takes no walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota(raw::Quota);
 
@@ -12,12 +13,13 @@ impl Quota {
     /// Gives a directory a quota, or changes its limits: a maximum number of bytes and of inodes,
     /// `None` for no limit. From then on the use of the tree is kept.
     ///
-    /// A call that needs more fails with `EDQUOT` ([`std::io::ErrorKind::QuotaExceeded`]), whoever
-    /// makes it. Limits may be below the use. The tree is the directory and everything below,
-    /// except subvolumes and directories that have a quota themselves. Files cannot be linked or
-    /// renamed out of the tree or into it (`CrossesDevices`), as between filesystems; the directory
-    /// itself can be renamed. A file that has a name elsewhere already counts for the tree whose
-    /// quota was set last. The call walks the tree, while others go on.
+    /// A call that would exceed a limit fails with `EDQUOT`
+    /// ([`std::io::ErrorKind::QuotaExceeded`]), also for the superuser. A limit may be lower than
+    /// the present use. The tree is the directory and everything below, except subvolumes and
+    /// directories that have a quota themselves. Files cannot be linked or renamed out of the tree
+    /// or into it (`CrossesDevices`), as between filesystems; the directory itself can be renamed.
+    /// A file that has a name elsewhere already counts for the tree whose quota was set last. The
+    /// call walks the tree, while others go on.
     ///
     /// ```
     /// # use shoal::{Credentials, Volume};
@@ -56,8 +58,8 @@ impl Quota {
         Ok(dir.raw().quotas().of(dir.0.ino).done("read quota")?.map(Quota))
     }
 
-    /// Removes the quota of a directory. What is in it counts from then on for the quota of a
-    /// directory above, if there is one. The call walks the tree.
+    /// Removes the quota of a directory. Its contents then count for the quota of a directory
+    /// above, if there is one. The call walks the tree.
     ///
     /// # Errors
     /// `ENODATA` when the directory itself has none; those of [`Quota::set`].
@@ -65,8 +67,8 @@ impl Quota {
         dir.raw().quotas().remove(&dir.0.who, dir.0.ino).done("remove quota")
     }
 
-    /// All quotas of a volume, by the number of the directory. Checks no permissions: check the
-    /// user before.
+    /// All quotas of a volume, by the number of the directory. Checks no permissions: the caller
+    /// must.
     pub fn all(volume: &Volume) -> Vec<Quota> {
         volume.raw().quotas().list().into_iter().map(Quota).collect()
     }
@@ -80,7 +82,7 @@ impl Quota {
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
-    /// Inodes in use, with the directory itself, and with unlinked files that are still open.
+    /// Inodes in use, including the directory itself and unlinked files that are still open.
     pub fn inodes(&self) -> u64 {
         self.0.inodes
     }
@@ -92,8 +94,8 @@ impl Quota {
     pub fn inodes_max(&self) -> Option<u64> {
         self.0.limits.inodes
     }
-    /// Returns whether the use is known. After a crash it is being counted, in the background;
-    /// until then it is a lower bound, and limits hold for what is counted.
+    /// Returns whether the use is exact. After a crash it is counted again in the background;
+    /// meanwhile it is a lower bound, to which the limits apply.
     pub fn is_exact(&self) -> bool {
         self.0.is_exact
     }

@@ -5,10 +5,10 @@ use crate::raw::{Caller, Ino};
 use crate::{AsPath, Credentials, Dir, Volume};
 
 /// The subvolumes of a volume: directories in its top with inode numbers and trees of their own.
-/// Deleting one takes the time of one rename, whatever is in it. Nothing is linked or renamed
-/// across their borders.
+/// Deleting one takes the time of one rename, whatever it holds. Links and renames between
+/// subvolumes fail.
 ///
-/// The library makes and deletes them whoever asks: check the user before.
+/// Creating and deleting one checks no permissions: the caller must.
 #[derive(Clone, Copy, Debug)]
 pub struct Subvolumes<'v>(pub(crate) &'v Volume);
 
@@ -71,8 +71,7 @@ impl Subvolumes<'_> {
 
     /// Deletes a subvolume with everything in it. Its space is freed in the background.
     ///
-    /// # Errors
-    /// `NotFound`; `InvalidInput` for a directory that is none.
+    /// # Errors `NotFound`; `InvalidInput` for a directory that is not a subvolume.
     pub fn delete(&self, name: impl AsPath) -> Result<()> {
         let name = name.as_path();
         self.0.raw().subvolumes().delete(&Caller::root(), name).doing("delete subvolume", name)

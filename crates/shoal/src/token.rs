@@ -7,17 +7,17 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// User and group of files opened with a token: nobody's. What the token grants is all that they
-/// may do.
+/// User and group of calls on a file opened with a token: nobody's, so that the token's rights are
+/// the only ones.
 const NOBODY: u32 = u32::MAX;
 
 /// A token that opens one file, made by [`Dir::share`] and used by [`Volume::open_token`]: in the
 /// same process or in another, now or after the volume has been opened again.
 ///
 /// Whoever has the token has its rights, until it expires or is revoked: keep it as a password. As
-/// text it is 88 letters, digits, `-` and `_`. It cannot be made or changed by anybody without the
-/// volume's key, which is in the volume: whoever can read the volume's file or device needs no
-/// token.
+/// text it is 88 letters, digits, `-` and `_`. Nobody can make or change one without the key, which
+/// is in the volume. A program that can read the volume's file or device can read the key, and
+/// needs no token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token(raw::Token);
 
@@ -35,7 +35,7 @@ impl Token {
         raw::Token::from_bytes(bytes).map(Token).done("read token")
     }
 
-    /// The rights that it grants if it is valid.
+    /// The rights that the token grants while it is valid.
     pub fn rights(&self) -> Rights {
         self.0.rights()
     }
@@ -56,10 +56,10 @@ impl FromStr for Token {
 }
 
 impl Dir {
-    /// Makes a token for a regular file, with which others open it without walking its path, and
-    /// without permission to it: for the many processes of a job, or a helper that shall have this
-    /// one file. It stays valid when the file is renamed or its permissions change. A symlink at
-    /// the end of the path is followed.
+    /// Makes a token for a regular file. Others open the file with it, without walking its path and
+    /// without permission to it: the many processes of a job, or a helper that may have only this
+    /// file. It stays valid when the file is renamed or its permissions change. A symlink at the
+    /// end of the path is followed.
     ///
     /// The file is durable when this returns.
     ///
@@ -120,8 +120,8 @@ impl Volume {
         open().done("open token")
     }
 
-    /// Revokes all tokens of the volume, by a new key, which is durable when this returns. Files
-    /// that are open stay so. It checks no permissions: check the user before.
+    /// Revokes all tokens of the volume, by a new key, which is durable when this returns. Open
+    /// files stay open. Checks no permissions: the caller must.
     ///
     /// # Errors
     /// `ReadOnlyFilesystem`, `StorageFull`, those of the device. Then the old tokens may still be

@@ -6,8 +6,8 @@ use crate::raw::{self, TotalsScan};
 use std::thread;
 use std::time::SystemTime;
 
-/// Sums over a directory and everything below it, in which each inode counts once, however many
-/// names it has; see [`Totals::of`].
+/// Sums over a directory and everything below it; see [`Totals::of`]. Each inode counts once,
+/// however many names it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Totals(raw::Totals);
 
@@ -16,13 +16,13 @@ impl Totals {
     /// subvolumes below included.
     ///
     /// If the directory was opened with credentials of the superuser, it is walked only if it is
-    /// small. Otherwise all inodes of the subvolume are scanned, on all processors, and each says
-    /// itself which directory it is in. With other credentials all directories below are walked,
+    /// small. Otherwise all inodes of the subvolume are scanned, on all processors: each inode
+    /// records which directory it is in. With other credentials all directories below are walked,
     /// and the user must be able to list and search each.
     ///
-    /// What stays in place meanwhile is counted once, as it was at some moment of the call. What is
-    /// made, removed, or moved in or out, is counted or not. Unlinked files that are open do not
-    /// count.
+    /// A file that stays in place is counted once, as it was at some moment of the call. One that
+    /// is created, removed, or moved in or out during the call may be missing. Unlinked files that
+    /// are open do not count.
     ///
     /// ```
     /// # use shoal::{Credentials, Volume};
@@ -56,7 +56,7 @@ impl Totals {
     pub fn files(&self) -> u64 {
         self.0.files
     }
-    /// Number of directories, with the one that was asked for.
+    /// Number of directories, including the one of [`Totals::of`].
     pub fn dirs(&self) -> u64 {
         self.0.dirs
     }
@@ -68,7 +68,7 @@ impl Totals {
     pub fn bytes(&self) -> u64 {
         self.0.bytes
     }
-    /// Space used, in units of 512 bytes; of compressed files, compressed.
+    /// Space used, in units of 512 bytes, after compression.
     pub fn blocks(&self) -> u64 {
         self.0.blocks
     }

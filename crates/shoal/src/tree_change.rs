@@ -13,8 +13,8 @@ use std::time::SystemTime;
 /// `chown -R`, `chmod -R` and `setfacl -R`.
 ///
 /// It is made in steps, on all processors: other calls run between them. If the process ends or the
-/// machine crashes, the volume goes on with it in the background when it is next opened for
-/// writing. Each step is one transaction, so no file is left out or changed twice.
+/// machine crashes, the next open for writing completes the change in the background. Each step is
+/// one transaction, so no file is left out or changed twice.
 ///
 /// ```
 /// # use shoal::{Credentials, Volume};
@@ -39,10 +39,10 @@ pub struct TreeChange(raw::TreeChange);
 ///
 /// Entries are written `u::rwx` (owner), `u:1000:rwx`, `g::rwx`, `g:100:rwx`, `m::rwx` (mask) and
 /// `o::rwx` (others), with numbers for users and groups, separated by commas; permissions also as
-/// one octal digit. `X` is `x` for directories, and where somebody may execute the file.
+/// one octal digit. `X` is `x` for directories, and for files that somebody may execute.
 ///
-/// Unless the mask is changed or kept, it becomes the union of what it limits. A default list that
-/// gets its first entry takes owner, group and others from the access list.
+/// Unless the mask is changed or kept, it becomes the union of the entries that it limits. A
+/// default list that gets its first entry takes owner, group and others from the access list.
 ///
 /// ```
 /// # use shoal::{Credentials, Volume};
@@ -76,7 +76,8 @@ impl TreeChange {
         TreeChange::default()
     }
 
-    /// Changes owner and group; `None` leaves one as it is. Symlinks are changed themselves.
+    /// Changes owner and group; `None` leaves it as it is. Symlinks are changed themselves, not
+    /// their targets.
     #[must_use]
     pub fn owner(mut self, uid: Option<u32>, gid: Option<u32>) -> TreeChange {
         (self.0.uid, self.0.gid) = (uid, gid);
@@ -86,8 +87,7 @@ impl TreeChange {
     /// Changes permission bits as chmod(1): octal, or clauses such as `u=rwX,g+w`. Each file's own
     /// bits are changed. Symlinks are left alone.
     ///
-    /// # Errors
-    /// `InvalidInput` when it is no mode.
+    /// # Errors `InvalidInput` if the text is no mode.
     pub fn mode(mut self, text: &str) -> Result<TreeChange> {
         let mode = ModeChange::parse(text);
         let message = || raw::Error::refused(Code::Invalid, format!("\"{text}\" is no mode"));
@@ -95,8 +95,8 @@ impl TreeChange {
         Ok(self)
     }
 
-    /// Changes an access control list, and nothing else. Symlinks are left alone, by changes of the
-    /// default list all files but directories.
+    /// Changes an access control list, which excludes any other change. Symlinks are left alone; a
+    /// change of the default list applies to directories only.
     #[must_use]
     pub fn list(mut self, change: AclChange) -> TreeChange {
         self.0.acl = Some(change.0);
@@ -115,22 +115,22 @@ impl TreeChange {
     /// before its contents. Files that the directory's credentials may not change are counted and
     /// left as they are.
     ///
-    /// A file with several names below is changed for each. What is made, moved in or moved out
-    /// meanwhile is changed or not. A call first completes what earlier sessions have left.
+    /// A file with several names below the directory is changed once for each. A file that is
+    /// created, moved in or moved out during the call may be left out. The call first completes
+    /// changes that earlier sessions have left.
     ///
-    /// # Errors
-    /// `NotFound` when the directory has been removed, `StorageFull` when there is no space to
-    /// begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or credentials with
-    /// more than 120 groups, `InvalidInput` for a list together with something else: nothing has
-    /// been changed. Later only those of the device, and when memory
-    /// is short: the change goes on in the background.
+    /// # Errors `NotFound` when the directory has been removed, `StorageFull` when there is no
+    /// space to begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or
+    /// credentials with more than 120 groups, `InvalidInput` for a list together with something
+    /// else: nothing has been changed. After the start only those of the device and of short
+    /// memory; the change then goes on in the background.
     pub fn make(&self, dir: &Dir) -> Result<TreeChanged> {
         self.make_watched(dir, |_, _| ControlFlow::Continue(()))
     }
 
-    /// As [`TreeChange::make`]. After each step, `watch` gets the progress so far, and the paths
-    /// below the directory that could not be changed in this step, or not listed. It is called by
-    /// several threads. If it breaks, the change ends there: what has been changed stays.
+    /// As [`TreeChange::make`]. After each step, `watch` is called with the progress so far and
+    /// with the paths, relative to the directory, that this step could not change or list. Several
+    /// threads call it. If it breaks, the change ends there, and what has been changed stays.
     ///
     /// # Errors
     /// Those of [`TreeChange::make`].
@@ -163,13 +163,13 @@ impl AclChange {
         AclChange(raw::AclChange::of_access())
     }
 
-    /// Changes of the default list of directories, from which new files in them get theirs.
+    /// Changes of the default list of directories, which new files in them inherit.
     pub fn of_default() -> AclChange {
         AclChange(raw::AclChange::of_default())
     }
 
-    /// First removes what a list need not have: all entries of a default list, and the named
-    /// entries and the mask of an access list, whose group keeps what the mask left it.
+    /// First removes all entries of a default list, or the named entries and the mask of an access
+    /// list. The group of an access list keeps only what the mask allowed.
     #[must_use]
     pub fn clear(self) -> AclChange {
         AclChange(self.0.clear())
@@ -189,7 +189,8 @@ impl AclChange {
         self.0.set(entries).map(AclChange).done("change a list")
     }
 
-    /// Removes entries, written without permissions. Those that a list does not have are ignored.
+    /// Removes entries, which are written without permissions. Entries that a list does not have
+    /// are ignored.
     ///
     /// # Errors
     /// `InvalidInput` if the text is no list of entries.

@@ -48,7 +48,7 @@ impl VolumeOptions {
         self.open.cache_bytes = bytes;
         self
     }
-    /// Makes the volume if there is no file at the path.
+    /// Creates the volume if there is no file at the path.
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
@@ -79,28 +79,29 @@ impl VolumeOptions {
         self.open.commit_interval_ms = interval.as_millis() as u64;
         self
     }
-    /// Gives freed space back to what stores the volume; on by default.
+    /// Returns freed space to the filesystem or device below; on by default.
     pub fn discard(mut self, discard: bool) -> Self {
         self.open.discard = discard;
         self
     }
     /// Keeps changes that are not durable yet in this file, which is made if it is missing: when
     /// the process is killed, the next open with the same file finds every call that had returned.
-    /// Without it they are lost up to [`VolumeOptions::commit_interval`]. Takes 48 MiB, and is best
-    /// in memory (below `/run` or `/dev/shm`): after a crash of the machine its content is ignored.
+    /// Without it, the changes of the last [`VolumeOptions::commit_interval`] are lost. Takes 48
+    /// MiB, and is best in memory (below `/run` or `/dev/shm`): after a crash of the machine its
+    /// content is ignored.
     pub fn journal_ring(mut self, file: impl Into<PathBuf>) -> Self {
         self.ring = Some(file.into());
         self
     }
-    /// Keeps what is read of a volume in a bucket in this directory too, on a local disk, up to so
-    /// many bytes (64 MiB at least). It outlives the process, and may serve several processes and
-    /// volumes; nobody but this user may write in it.
+    /// Caches data of a volume in a bucket in this directory, on a local disk, up to so many bytes
+    /// (64 MiB at least). The cache outlives the process, and several processes and volumes may
+    /// share it. Only this user may have write permission to it.
     pub fn disk_cache(mut self, directory: impl Into<PathBuf>, bytes: u64) -> Self {
         self.open.disk_cache = Some(raw::DiskCache { directory: directory.into(), bytes });
         self
     }
-    /// Opens also a volume that another process claims to have open: only when that process is
-    /// known to be gone.
+    /// Opens a volume although another process has a claim on it. Use it only if that process has
+    /// certainly ended: two writers destroy a volume.
     pub fn force(mut self, force: bool) -> Self {
         self.open.force = force;
         self
@@ -139,8 +140,8 @@ impl VolumeOptions {
         Ok(Volume(Arc::new(Shared(Some(volume)))))
     }
 
-    /// Opens the volume on a device of the caller's, and recovers it if it was not closed. It must
-    /// have been made there ([`raw::mkfs_on`]).
+    /// Opens the volume on a device that the caller implements, and recovers it if it was not
+    /// closed. The volume must have been made by [`raw::mkfs_on`].
     ///
     /// # Errors
     /// Those of [`VolumeOptions::open`].
@@ -149,7 +150,7 @@ impl VolumeOptions {
         Ok(Volume(Arc::new(Shared(Some(volume)))))
     }
 
-    /// A new volume's top belongs to who makes it.
+    /// The top directory of a new volume belongs to this process's user.
     fn owned(&self) -> raw::MkfsOptions {
         let (root_uid, root_gid) =
             (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -183,8 +184,8 @@ impl Volume {
         Volume::options().open(path)
     }
 
-    /// All paths that lead to an inode, from the top of the volume, without a walk: every file
-    /// knows its names. Empty for one without a name.
+    /// Returns all paths of an inode, from the top of the volume. It takes no walk, because every
+    /// inode records its names. Empty for an inode without a name.
     ///
     /// # Errors
     /// `Unsupported` for a volume made without parent pointers; `ESTALE` when there is no such

@@ -45,21 +45,21 @@ impl Walk {
         Walk { dir, depth: usize::MAX, follow_roots: true, threads: None }
     }
 
-    /// Sets how far down it goes: with 1 it lists the directory itself.
+    /// Sets the number of levels: 1 lists the directory alone.
     pub fn depth(mut self, depth: usize) -> Walk {
         self.depth = depth;
         self
     }
 
-    /// Goes into subvolumes, whose top directories are entries in any case; on by default.
+    /// Enters subvolumes; on by default. Their top directories are returned in any case.
     pub fn follow_roots(mut self, follow: bool) -> Walk {
         self.follow_roots = follow;
         self
     }
 
     /// Sets the number of threads; by default as many as processors, and up to 32 while they wait
-    /// for a slow device. With one, a directory's entries come together, and directories before
-    /// what is in them; with more, in any order.
+    /// for a slow device. With one thread, the entries of a directory follow each other, and a
+    /// directory comes before its contents; with more there is no order.
     pub fn threads(mut self, threads: usize) -> Walk {
         self.threads = Some(threads.max(1));
         self
@@ -88,11 +88,11 @@ impl WalkEntry {
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
     }
-    /// How far down it is: 1 for an entry of the directory itself.
+    /// Level below the directory that the walk began in: 1 for its own entries.
     pub fn depth(&self) -> usize {
         self.depth
     }
-    /// Its attributes, when the walk came by. A symlink is not followed.
+    /// Its attributes, as they were when the walk read them. A symlink is not followed.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }

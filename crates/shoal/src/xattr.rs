@@ -37,7 +37,7 @@ macro_rules! xattrs {
                 }
             }
 
-            /// The names of all attributes that may be known of.
+            /// The names of all attributes that the caller may see.
             ///
             /// # Errors
             /// Those of the device.
