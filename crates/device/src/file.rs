@@ -4,7 +4,8 @@ use crate::backing;
 use crate::claim::{self, ClaimOptions, HeldClaim};
 use crate::device::{Device, failure};
 use crate::discard::discard_blocks;
-use crate::lock::{busy, lock_all, unlock};
+use crate::lock::{lock_all, unlock};
+use crate::opening::{OpenMode, open};
 use crate::signature::foreign_signature;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::fs::{fadvise, fallocate, fdatasync, fstat, fstatvfs, seek};
@@ -12,11 +13,11 @@ use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::fork::{self, Origin};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, IoSlice};
+use std::fs::File;
+use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,15 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const WIPE: u64 = 1 << 20;
 
 const CLAIM_END: u64 = CLAIM_ADDR + CLAIM_SIZE as u64;
-
-/// The access mode of an open.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OpenMode {
-    /// For a mount: no other process may have the volume open.
-    ReadWrite,
-    /// For inspection: other readers may have the volume open, but no writer.
-    ReadOnly,
-}
 
 /// A file or block device, locked against other processes while open. One open for writing has a
 /// claim in its volume.
@@ -318,43 +310,6 @@ impl FileDevice {
             _ => Err(self.failed(operation, offset, len, 0)),
         }
     }
-}
-
-/// Opens the file. Returns whether it is a block device.
-fn open(path: &Path, mode: OpenMode, create: bool) -> Result<(File, bool)> {
-    let read_write = mode == OpenMode::ReadWrite;
-    let kind = std::fs::metadata(path).map(|m| m.file_type());
-    let block = kind.as_ref().is_ok_and(|k| k.is_block_device());
-    let name = path.display();
-    if let Ok(kind) = kind
-        && !block
-        && !kind.is_file()
-    {
-        let what = if kind.is_dir() { "a directory" } else { "not a file" };
-        let code = if kind.is_dir() { Code::IsDirectory } else { Code::Invalid };
-        let message = format!("{name} is {what}: a volume lives in a file or on a block device");
-        return Err(Error::refused(code, message));
-    }
-    let mut options = OpenOptions::new();
-    options.read(true).write(read_write).create(create);
-    // A volume contains files of all its users, so a new one is accessible to its owner only.
-    options.mode(0o600);
-    if block && read_write {
-        // On a block device O_EXCL makes the kernel refuse while it is mounted or part of a RAID.
-        options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
-    }
-    let file = options.open(path).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => {
-            Error::refused(Code::NotFound, format!("{name} does not exist: check the path"))
-        }
-        ErrorKind::PermissionDenied => {
-            let message = format!("{name} cannot be opened: permission denied; check its mode");
-            Error::refused(Code::Access, message)
-        }
-        _ if block && e.raw_os_error() == Some(Code::Busy.errno()) => busy(&name.to_string(), None),
-        _ => failure("open", name.to_string(), 0, 0, e.raw_os_error().unwrap_or(0)),
-    })?;
-    Ok((file, block))
 }
 
 /// Calls `step(done)` until `len` bytes are done. `step` returns the number of bytes it processed.

@@ -13,6 +13,8 @@ mod lock;
 mod memory;
 mod signature;
 
+mod opening;
+
 mod file;
 mod measured;
 pub mod owner;
@@ -20,7 +22,8 @@ pub mod owner;
 pub use bucket_name::is_bucket;
 pub use claim::ClaimOptions;
 pub use device::{Device, Fact};
-pub use file::{FileDevice, OpenMode};
+pub use file::FileDevice;
 pub use measured::MeasuredDevice;
 pub use memory::MemDevice;
+pub use opening::OpenMode;
 pub use signature::foreign_signature;

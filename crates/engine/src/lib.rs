@@ -118,4 +118,4 @@ pub use subvolumes::Subvolumes;
 pub use tokens::Tokens;
 pub use tree_change::TreeChanges;
 pub use types::*;
-pub use volume::Volume;
+pub use volume::{Volume, check_process};

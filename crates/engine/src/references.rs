@@ -33,14 +33,14 @@ impl Inodes for State {
 impl References<'_> {
     /// Adds `n` references; `ESTALE` if the inode is free.
     pub fn hold(self, ino: Ino, n: u64) -> Result<()> {
-        self.0.store.check_process()?;
+        self.0.store.origin.check()?;
         self.0.holds.hold(self.0, ino, n)
     }
 
     /// Drops `n` references. An unlinked inode is freed with the last one. Does nothing in a child
     /// of `fork`, whose handles are copies.
     pub fn release(self, ino: Ino, n: u64) {
-        if self.0.store.check_process().is_err() {
+        if self.0.store.origin.check().is_err() {
             return;
         }
         self.ended(ino, self.0.holds.release(self.0, ino, n));

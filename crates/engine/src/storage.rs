@@ -34,7 +34,7 @@ fn open_bucket(path: &Path, _: OpenMode, _: &OpenOptions) -> Result<Arc<dyn Devi
 #[cfg(not(feature = "bucket"))]
 pub(crate) fn no_buckets(path: &Path) -> shoal_base::Error {
     let message = format!(
-        "{}: this program was built without support for buckets: build it with the feature `bucket`",
+        "{}: built without support for buckets: build the program with the feature `bucket`",
         path.display()
     );
     shoal_base::Error::refused(shoal_base::Code::NotSupported, message)

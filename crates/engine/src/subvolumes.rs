@@ -111,7 +111,7 @@ impl Subvolumes<'_> {
 
     /// Returns the top directory of the subvolume with this name; `ENOENT` if there is none.
     pub fn top(self, name: &[u8]) -> Result<Ino> {
-        self.0.store.check_process()?;
+        self.0.store.origin.check()?;
         match self.directories().find_entry(Ino::ROOT, name)? {
             Some(found) if found.child.root() != Ino::ROOT.root() => Ok(found.child),
             _ => Err(Error::Code(Code::NotFound)),

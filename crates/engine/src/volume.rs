@@ -69,6 +69,15 @@ pub struct Volume {
     pub(crate) background: Mutex<Option<Background>>,
 }
 
+/// Fails in a child of `fork`.
+///
+/// # Errors
+/// `EBADF`: the volume was opened by the parent.
+#[inline]
+pub fn check_process(volume: &Volume) -> Result<()> {
+    volume.state.store.origin.check()
+}
+
 fn cache_default() -> u64 {
     let pages = rustix::param::page_size() as u64;
     let info = rustix::system::sysinfo();
@@ -220,7 +229,7 @@ impl Volume {
     /// Writes a checkpoint, marks the volume closed and stops the threads. Unlinked inodes that are
     /// still in use are freed.
     pub fn close(self) -> Result<()> {
-        self.check_process()?;
+        check_process(&self)?;
         self.stop();
         self.state.holds.end_inherited();
         if self.state.store.writable().is_ok() {
@@ -254,17 +263,8 @@ impl Volume {
 }
 
 impl Volume {
-    /// Fails in a child of `fork`.
-    ///
-    /// # Errors
-    /// `EBADF`: the volume was opened by the parent.
-    #[inline]
-    pub fn check_process(&self) -> Result<()> {
-        self.state.store.check_process()
-    }
-
-    /// Closes the descriptors of a child's copy. The rest stays in its memory: the threads that have
-    /// a part in it exist in the parent only, and so nobody could end them or take their locks.
+    /// Closes the descriptors of a child's copy. The rest stays in its memory: its threads exist in
+    /// the parent only, so nobody could end them or take their locks.
     #[cold]
     fn abandon(&mut self) {
         self.state.store.device().abandon();
@@ -276,7 +276,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        if self.check_process().is_err() {
+        if check_process(self).is_err() {
             return self.abandon();
         }
         self.stop();
@@ -470,7 +470,7 @@ impl Volume {
 
     /// As [`Volume::check`]; progress also gets the name of the pass, after `what`.
     pub(crate) fn check_showing(&self, what: &str, progress: Progress<'_>) -> Result<CheckReport> {
-        self.check_process()?;
+        check_process(self)?;
         passes::check(&self.state, what, progress)
     }
 

@@ -21,7 +21,7 @@
 //! *After a crash of the machine* the content is ignored: it may have been written to a disk, but
 //! the data that its records point to may not. So the file holds the number of the boot.
 //!
-//! *A child of `fork`* does not have the mapping (`MADV_DONTFORK`): it cannot change what belongs to
+//! *A child of `fork`* does not have the mapping (`MADV_DONTFORK`), so it cannot change the ring of
 //! its parent. The volume refuses its calls before they come here.
 //!
 //! | bytes | content |

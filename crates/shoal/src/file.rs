@@ -76,7 +76,8 @@ impl FileOptions {
     /// leads to, but not by [`FileOptions::create_new`].
     ///
     /// # Errors `InvalidInput` for options that contradict each other; `NotFound`, `AlreadyExists`,
-    /// `IsADirectory`, `PermissionDenied`, `StorageFull`.
+    /// `IsADirectory`, also for reading; `ENXIO` for a special file; `PermissionDenied`,
+    /// `StorageFull`.
     pub fn open(&self, dir: &Dir, path: impl AsPath) -> Result<File> {
         let path = path.as_path();
         self.open_in(dir, path).doing(if self.creates() { "create" } else { "open" }, path)

@@ -21,9 +21,9 @@ pub use shoal_engine::{
     ScrubReport, Seek, SetAttr, SetTime, ShrinkPlan, Stat, StatFs, StatItem, TIMING_BUCKETS,
     Teller, Time, Timed, Timing, Timings, Token, Totals, TotalsScan, TreeChange, TreeChanged,
     TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags, call_panicked,
-    copy_volume, copy_volume_on, dump, grow, hand_over, identify, is_bucket, limits, lock_files,
-    memory, mkfs, mkfs_on, open_device, phase, restore, shard, shrink, shrink_on,
-    timing_bucket_end,
+    check_process, copy_volume, copy_volume_on, dump, glob, grow, hand_over, identify, is_bucket,
+    limits, lock_files, memory, mkfs, mkfs_on, open_device, phase, restore, shard, shrink,
+    shrink_on, timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
 pub use shoal_engine::{BucketOwner, BucketRequest, Following, RequestClass, S3_PRICES};

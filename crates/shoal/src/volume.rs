@@ -23,7 +23,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Dropping it does what a child of `fork` has to do.
         if let Some(volume) = self.0.take()
-            && volume.check_process().is_ok()
+            && raw::check_process(&volume).is_ok()
             && let Err(e) = volume.close()
         {
             tracing::warn!(error = %e, "volume was not closed cleanly");
@@ -222,7 +222,7 @@ impl Volume {
     /// [`Dir`](crate::Dir)s or [`File`](crate::File)s; those of the device.
     pub fn close(self) -> Result<()> {
         // Before others are counted: the clones of threads that only the parent has never end.
-        self.raw().check_process().done("close volume")?;
+        raw::check_process(self.raw()).done("close volume")?;
         let busy = |_| {
             let message = "the volume is in use: drop its directories and files first";
             Error::new("close volume", None, raw::Error::refused(raw::Code::Busy, message))
@@ -243,7 +243,7 @@ impl Volume {
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.raw().check_process() {
+        match raw::check_process(self.raw()) {
             Ok(()) => write!(f, "Volume({})", self.raw().info().id),
             Err(forked) => write!(f, "Volume({forked})"),
         }

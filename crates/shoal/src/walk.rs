@@ -2,7 +2,7 @@
 
 use crate::error::{Doing, Error, Result};
 use crate::path::to_path_buf;
-use crate::raw::{Attr, Code, FileKind, Ino};
+use crate::raw::{self, Attr, Code, FileKind, Ino};
 use crate::{Dir, Metadata};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -295,7 +295,7 @@ pub struct Walking {
 
 impl Walking {
     fn check_process(&self) -> Result<()> {
-        self.shared.walk.dir.raw().check_process().done("walk")
+        raw::check_process(self.shared.walk.dir.raw()).done("walk")
     }
 }
 

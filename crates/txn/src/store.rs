@@ -71,7 +71,9 @@ impl Published {
 ///
 /// Calls for free space are in [`Store::room`], calls for checkpoints in [`Store::checkpoints`].
 pub struct Store {
-    pub(crate) origin: Origin,
+    /// The process that opened it. A child of `fork` must not use it: check before any lock is
+    /// taken, because a thread that held it may exist in the parent only.
+    pub origin: Origin,
     pub(crate) device: Arc<dyn Device>,
     pub(crate) geometry: Geometry,
     pub(crate) volume: u64,
@@ -118,12 +120,6 @@ pub struct Store {
 }
 
 impl Store {
-    /// Fails in a child of `fork`: the volume is its parent's. Must be called before any lock is
-    /// taken, because a thread that held it may exist in the parent only.
-    #[inline]
-    pub fn check_process(&self) -> Result<()> {
-        self.origin.check()
-    }
     /// The device.
     #[inline]
     pub fn device(&self) -> &dyn Device {
@@ -207,7 +203,7 @@ impl Store {
     }
     /// The reason why the volume is read-only, if it is.
     pub fn failure(&self) -> Option<Arc<str>> {
-        if let Err(forked) = self.check_process() {
+        if let Err(forked) = self.origin.check() {
             return Some(forked.to_string().into());
         }
         let opened = || self.options.read_only.then(|| Arc::from("opened read-only"));
@@ -232,7 +228,7 @@ impl Store {
     /// a failed flush is reported to its caller, and later calls must not change memory.
     #[inline]
     pub fn writable(&self) -> Result<()> {
-        self.check_process()?;
+        self.origin.check()?;
         match self.failed.get() {
             None if !self.options.read_only => match self.journal.get().map(|j| j.poisoned()) {
                 Some(Some(reason)) => Err(Error::Poisoned(reason)),

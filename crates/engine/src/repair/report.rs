@@ -109,7 +109,13 @@ fn whose(volume: Mending<'_>, loss: &LostObject) -> String {
     let tree = match loss.kind {
         LostKind::Node(tree) => tree,
         LostKind::InodeBlock => TreeId::Imap,
-        _ => return String::new(),
+        LostKind::Superblock
+        | LostKind::Checkpoint
+        | LostKind::Usage
+        | LostKind::RootPage
+        | LostKind::Orphans
+        | LostKind::Intents
+        | LostKind::Journal => return String::new(),
     };
     volume.inspection().whose(loss.root, tree, loss.low, loss.high)
 }

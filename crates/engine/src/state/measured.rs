@@ -15,7 +15,7 @@ impl State {
     /// Runs a call, but not in a child of `fork`.
     #[inline]
     pub(crate) fn measured<R>(&self, call: Call, run: impl FnOnce() -> Result<R>) -> Result<R> {
-        self.store.check_process()?;
+        self.store.origin.check()?;
         let sample = sample::Call::begin(call.is_always_timed());
         let done = run();
         if done.is_err() || sample.begun().is_some() {

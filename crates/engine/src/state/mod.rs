@@ -194,7 +194,7 @@ impl State {
     /// a child of `fork`, also for calls that are not measured.
     #[inline]
     pub(crate) fn root(&self, ino: Ino) -> Result<&Root> {
-        self.store.check_process()?;
+        self.store.origin.check()?;
         let root = self.store.root(ino)?;
         match root.state() {
             RootState::Live => Ok(root),

@@ -103,7 +103,7 @@ impl Tokens<'_> {
     /// # Errors
     /// `EPERM`, `EROFS`, `ENOSPC`, those of the device. Then the old tokens may still be valid.
     pub fn revoke(self, who: &Caller) -> Result<()> {
-        self.0.store.check_process()?;
+        self.0.store.origin.check()?;
         if !who.bypasses() {
             return Err(Error::Code(Code::NotPermitted));
         }

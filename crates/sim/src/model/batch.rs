@@ -73,13 +73,7 @@ impl Model {
             Change::File { path, mode, data, replace } => {
                 let at = self.place(who, start, path, false)?;
                 let made = match self.replaced(who, at, *replace)? {
-                    Some(old) if self.nodes[&old].kind == FileKind::Regular => {
-                        self.replace(who, at, old, ino)?
-                    }
-                    Some(_) => {
-                        self.unlink(who, at.0, at.1)?;
-                        self.create(who, at, mode & 0o7777, ino)?
-                    }
+                    Some(old) => self.replace(who, at, old, *mode, ino)?,
                     None => self.create(who, at, mode & 0o7777, ino)?,
                 };
                 self.write(made, 0, &data.bytes(), false)
@@ -175,14 +169,19 @@ impl Model {
         }
     }
 
-    /// The new file keeps the permission bits of the old one, to which no umask applies.
+    /// The new file keeps the permission bits of a regular one, to which no umask applies.
     fn replace(
         &mut self,
         who: &Caller,
         at: (Ino, &[u8]),
         old: Ino,
+        mode: u32,
         ino: Option<Ino>,
     ) -> Outcome<Ino> {
+        if self.nodes[&old].kind != FileKind::Regular {
+            self.unlink(who, at.0, at.1)?;
+            return self.create(who, at, mode & 0o7777, ino);
+        }
         self.permit(who, old, WRITE)?;
         let perm = self.nodes[&old].perm & 0o777;
         self.unlink(who, at.0, at.1)?;

@@ -84,6 +84,7 @@ fn enum_of(pattern: &Pat) -> Option<String> {
         Pat::Or(or) => return or.cases.iter().find_map(enum_of),
         Pat::Reference(of) => return enum_of(&of.pat),
         Pat::Paren(of) => return enum_of(&of.pat),
+        Pat::Guard(of) => return enum_of(&of.pat),
         Pat::Path(of) => &of.path,
         Pat::Struct(of) => &of.path,
         Pat::TupleStruct(of) => &of.path,
@@ -95,7 +96,8 @@ fn enum_of(pattern: &Pat) -> Option<String> {
 
 /// Returns whether an arm takes every case that those above it have left.
 fn is_wild(arm: &Arm) -> bool {
-    arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_))
+    // With a guard it is a `Pat::Guard`.
+    matches!(arm.pat, Pat::Wild(_))
 }
 
 #[cfg(test)]
