@@ -518,14 +518,14 @@ fn open_files_read_write_seek_and_change_their_size() {
             let (mut done, mut buf) = (Vec::new(), [0; 4]);
             done.push(file.read(&mut buf).map(|n| n as u64).map_err(code));
             done.push(file.write(b"XY").map(|n| n as u64).map_err(code));
-            done.push(file.seek(SeekFrom::Current(0)).map_err(code));
+            done.push(file.stream_position().map_err(code));
             done.push(file.seek(SeekFrom::End(2)).map_err(code));
             done.push(file.write(b"Z").map(|n| n as u64).map_err(code));
             done.push(file.seek(SeekFrom::Current(-100)).map_err(code));
             done.push(file.seek(SeekFrom::Start(1)).map_err(code));
             done.push(file.read(&mut buf).map(|n| n as u64).map_err(code));
             done.push(set_len(file, 3).map(|()| 0));
-            done.push(file.seek(SeekFrom::Current(0)).map_err(code));
+            done.push(file.stream_position().map_err(code));
             done.push(file.write(b"").map(|n| n as u64).map_err(code));
             (done, buf.to_vec())
         }
