@@ -46,7 +46,7 @@ impl Serve for Worker {
         Some(&session.notices)
     }
 
-    /// What may have to wait for pages does so on a thread that may block.
+    /// Requests that may have to wait for pages are answered by a thread that may block.
     #[inline]
     fn may_block(&self, request: &Request<'_>) -> bool {
         let for_pages = match request.opcode {

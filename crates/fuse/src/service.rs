@@ -14,8 +14,8 @@ pub trait Serve: Sized + 'static {
     /// Creates the state of a new thread.
     fn new(shared: Arc<Self::Shared>) -> Self;
 
-    /// Returns whether [`Serve::handle`] may wait for the device, or work for long. A transport with
-    /// few threads must serve others meanwhile.
+    /// Returns whether [`Serve::handle`] may wait for the device, or work for long. A transport
+    /// with few threads must serve others meanwhile.
     #[inline]
     fn may_block(&self, request: &Request<'_>) -> bool {
         request.may_block()

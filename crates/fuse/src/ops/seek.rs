@@ -3,8 +3,8 @@
 //! Problem: a program stores to a mapping of a hole. The kernel sends LSEEK without writing the
 //! dirty pages first, so the volume still has the hole, and `cp` copies zeros.
 //!
-//! Rule: a hole is told only if the kernel has no dirty pages there. If the kernel may keep pages of
-//! the file ([`Session::may_have_pages`]), they are written and dropped first. Where that takes too
+//! Rule: a hole is told only if the kernel has no dirty pages there. If it may keep pages of the
+//! file ([`Session::may_have_pages`]), they are written and dropped first. Where that takes too
 //! long, or this thread must not wait, the answer is that there are no holes, which is always
 //! allowed: whoever asked reads zeros then.
 //!

@@ -1,5 +1,5 @@
-//! Privileges that a change of a file's contents or owner takes away: set-id bits, unless the caller
-//! may keep them (`CAP_FSETID`, as root), and capabilities always.
+//! Privileges that a change of a file's contents or owner takes away: set-id bits, unless the
+//! caller may keep them (`CAP_FSETID`, as root), and capabilities always.
 
 use crate::common::*;
 use rustix::fs::{FallocateFlags, OFlags, XattrFlags};
