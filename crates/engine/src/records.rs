@@ -137,6 +137,8 @@ kinds! {
     /// A step of a change of a tree: some inodes, how far it is, perhaps a new unit. Ends before
     /// the inode for which there is no room.
     20 TREE_CHANGE "tree change" = 64 << 10;
+    /// A rename that leaves a whiteout: also a new inode with its entry, and what it inherits.
+    21 WHITEOUT "rename whiteout" = RENAME.bytes_max as usize + CREATE.bytes_max as usize;
 }
 
 /// Bytes that one child adds to the record that empties its directory, without its attributes: its

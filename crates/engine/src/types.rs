@@ -212,6 +212,9 @@ pub struct RenameFlags {
     pub noreplace: bool,
     /// Exchange the two names.
     pub exchange: bool,
+    /// Leave a whiteout at the old name: a character device 0/0, as overlays use them. Not together
+    /// with `exchange`. Two names of one file stay as they are.
+    pub whiteout: bool,
 }
 
 /// Flags of `setxattr`. With neither `create` nor `replace`, the attribute is created or its value

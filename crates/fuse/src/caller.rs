@@ -5,13 +5,25 @@
 //! `chgrp` depend on them. Root needs none. A caller that cannot be seen (another pid namespace)
 //! has none. Shoal checks the removal of a tree on every mount: the kernel has checked only that
 //! the directory could be opened.
+//!
+//! Where mounts of it may be idmapped (`ALLOW_IDMAP`), the kernel sends user and group, as they are
+//! to be stored, only with requests that create, and [`UNKNOWN`] with all others. It has checked
+//! those. The few requests whose answer depends on the user call [`identify`], which reads
+//! `/proc/<pid>/status` each time: a cached user could be that of a program that has given up its
+//! privileges since. The read cannot be of another process: once the server has a request, the
+//! thread stays until it is answered, and its process cannot run another program meanwhile. A
+//! caller that cannot be seen stays unknown, and has no rights.
 
+use crate::protocol::wire::InHeader;
 use crate::protocol::{Opcode, Request};
 use shoal::raw::Caller;
+use std::cell::RefCell;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// User and group that the kernel has not sent.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
 /// Lifetime of cached groups. A process that changes its groups, and a new process with the number,
 /// user and group of a dead one, are mistaken for at most this long.
 const TTL: Duration = Duration::from_secs(1);
@@ -72,7 +84,7 @@ impl Who {
 
     fn adopt_groups(&mut self, request: &Request<'_>, op: Opcode, kernel_checks: bool) {
         let header = &request.header;
-        let groups = match wants_groups(op, kernel_checks) {
+        let groups = match header.uid != UNKNOWN && wants_groups(op, kernel_checks) {
             true => self.groups_of(header.pid, header.uid, header.gid),
             // The kernel sends the one group that decides the owner of a new file.
             false => match request.ext_group() {
@@ -105,6 +117,43 @@ impl Who {
     }
 }
 
+/// Sets user and groups of a caller whom the kernel has not sent, from its thread.
+#[cold]
+pub(crate) fn identify(caller: &mut Caller, tid: u32) {
+    if caller.uid == UNKNOWN
+        && let Some(status) = read_status(tid, &mut Vec::new())
+        && let Some((uid, gid)) = status.ids()
+    {
+        caller.groups = Arc::from(status.groups().unwrap_or_default());
+        (caller.uid, caller.gid) = (uid, gid);
+    }
+}
+
+/// Returns the user of a request, to be shown. At most [`TTL`] old, so it must never decide a
+/// permission.
+pub(crate) fn shown_user(header: &InHeader) -> u32 {
+    thread_local! {
+        static SHOWN: RefCell<[Option<(u32, u32, Instant)>; SLOTS]> = const {
+            RefCell::new([None; SLOTS])
+        };
+    }
+    if header.uid != UNKNOWN || header.pid == 0 {
+        return header.uid;
+    }
+    SHOWN.with_borrow_mut(|shown| {
+        let (slot, now) = (&mut shown[header.pid as usize % SLOTS], Instant::now());
+        match slot {
+            Some((pid, uid, until)) if *pid == header.pid && now < *until => *uid,
+            _ => {
+                let mut caller = Caller { uid: UNKNOWN, ..Caller::root() };
+                identify(&mut caller, header.pid);
+                *slot = Some((header.pid, caller.uid, now + TTL));
+                caller.uid
+            }
+        }
+    })
+}
+
 /// Returns whether `op` depends on the caller's supplementary groups.
 fn wants_groups(op: Opcode, kernel_checks: bool) -> bool {
     use Opcode::*;
@@ -118,10 +167,20 @@ fn wants_groups(op: Opcode, kernel_checks: bool) -> bool {
 
 /// Reads the groups of thread or process `pid`; `None` when it cannot be seen.
 fn read_groups(pid: u32, text: &mut Vec<u8>) -> Option<Arc<[u32]>> {
+    read_status(pid, text)?.groups().map(Arc::from)
+}
+
+/// The status of a process, as text. (Other lines than those read here may hold any bytes.)
+struct Status<'t>(&'t [u8]);
+
+fn read_status(pid: u32, text: &mut Vec<u8>) -> Option<Status<'_>> {
+    if pid == 0 {
+        return None;
+    }
     text.clear();
     let mut file = std::fs::File::open(format!("/proc/{pid}/status")).ok()?;
     file.read_to_end(text).ok()?;
-    parse_groups(text).map(Arc::from)
+    Some(Status(text))
 }
 
 /// Returns whether thread `tid` of user `uid` may change a file that keeps its set-id bits
@@ -129,28 +188,43 @@ fn read_groups(pid: u32, text: &mut Vec<u8>) -> Option<Arc<[u32]>> {
 pub(crate) fn keeps_set_id(tid: u32, uid: u32) -> bool {
     let capabilities = || {
         let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
-        let line = line_of(&status, b"\nCapEff:")?;
         let namespace = |who: &str| std::fs::read_link(format!("/proc/{who}/ns/user")).ok();
         // Those of another user namespace count for nothing here.
         let is_ours = namespace(&tid.to_string()) == namespace("self");
-        let all = u64::from_str_radix(line.trim(), 16).ok()?;
-        Some(is_ours && all & CAP_FSETID != 0)
+        Some(is_ours && Status(&status).capabilities()? & CAP_FSETID != 0)
     };
     capabilities().unwrap_or(uid == 0)
 }
 
-/// Returns the rest of the line of a process's status that begins with `label`. (Other lines may
-/// hold any bytes.)
-fn line_of<'s>(status: &'s [u8], label: &[u8]) -> Option<&'s str> {
-    let start = find(status, label)? + label.len();
-    let line = status[start..].split(|byte| *byte == b'\n').next()?;
-    std::str::from_utf8(line).ok()
-}
+impl Status<'_> {
+    /// The rest of the line that begins with a label. (Other lines may hold any bytes.)
+    fn line(&self, label: &str) -> Option<&str> {
+        let label = format!("\n{label}:");
+        let start = find(self.0, label.as_bytes())? + label.len();
+        let line = self.0[start..].split(|byte| *byte == b'\n').next()?;
+        std::str::from_utf8(line).ok()
+    }
 
-/// Parses the line `Groups:` of a process's status.
-fn parse_groups(status: &[u8]) -> Option<Vec<u32>> {
-    let line = line_of(status, b"\nGroups:")?;
-    Some(line.split_ascii_whitespace().filter_map(|group| group.parse().ok()).collect())
+    /// The numbers of a line.
+    fn numbers(&self, label: &str) -> Option<Vec<u32>> {
+        let line = self.line(label)?;
+        Some(line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect())
+    }
+
+    fn groups(&self) -> Option<Vec<u32>> {
+        self.numbers("Groups")
+    }
+
+    /// User and group for files: of real, effective, saved and file system's the last.
+    fn ids(&self) -> Option<(u32, u32)> {
+        let last = |label| self.numbers(label)?.get(3).copied();
+        Some((last("Uid")?, last("Gid")?))
+    }
+
+    /// Capabilities in force.
+    fn capabilities(&self) -> Option<u64> {
+        u64::from_str_radix(self.line("CapEff")?.trim(), 16).ok()
+    }
 }
 
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
@@ -170,11 +244,33 @@ mod tests {
     }
 
     #[test]
-    fn groups_line() {
-        let status = b"Name:\tx\nGid:\t0\t0\t0\t0\nGroups:\t4 24 1000 \nNStgid:\t1\n";
-        assert_eq!(parse_groups(status), Some(vec![4, 24, 1000]));
-        assert_eq!(parse_groups(b"Name:\tx\nGroups:\t \nNStgid:\t1\n"), Some(vec![]));
-        assert_eq!(parse_groups(b"Name:\tx\n"), None);
+    fn lines_of_a_status() {
+        let status = Status(
+            b"Name:\tx\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t4 24 1000 \nNStgid:\t1\n",
+        );
+        assert_eq!(status.groups(), Some(vec![4, 24, 1000]));
+        assert_eq!(status.ids(), Some((4, 8)));
+        assert_eq!(Status(b"Name:\tx\nGroups:\t \nNStgid:\t1\n").groups(), Some(vec![]));
+        assert_eq!(Status(b"Name:\tx\n").groups(), None);
+        assert_eq!(Status(b"Name:\tx\nUid:\t1\t2\n").ids(), None);
+    }
+
+    #[test]
+    fn a_caller_that_the_kernel_has_not_sent() {
+        let (mut who, pid) = (Who::new(), std::process::id());
+        let caller = who.adopt(&request(UNKNOWN, pid, &mut [], 0), Opcode::Setattr, true);
+        assert_eq!((caller.uid, caller.groups.len()), (UNKNOWN, 0), "not asked for");
+        identify(caller, pid);
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        assert_eq!((caller.uid, caller.gid), (uid.as_raw(), gid.as_raw()));
+        let caller = who.adopt(&request(UNKNOWN, 0, &mut [], 0), Opcode::Setattr, true);
+        identify(caller, 0);
+        assert_eq!(caller.uid, UNKNOWN, "it cannot be seen");
+        let caller = who.adopt(&request(7, pid, &mut [], 0), Opcode::Mkdir, true);
+        identify(caller, pid);
+        assert_eq!((caller.uid, caller.gid), (7, 5), "as sent");
+        let header = InHeader { uid: UNKNOWN, pid, ..InHeader::default() };
+        assert_eq!((shown_user(&header), shown_user(&header)), (uid.as_raw(), uid.as_raw()));
     }
 
     #[test]
@@ -182,7 +278,7 @@ mod tests {
         assert!(keeps_set_id(0, 0) && !keeps_set_id(0, 1), "not seen");
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let status = std::fs::read(format!("/proc/{tid}/status")).unwrap();
-        let mine = u64::from_str_radix(line_of(&status, b"\nCapEff:").unwrap().trim(), 16).unwrap();
+        let mine = Status(&status).capabilities().unwrap();
         assert_eq!(keeps_set_id(tid, 1), mine & CAP_FSETID != 0);
     }
 

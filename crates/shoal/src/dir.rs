@@ -236,7 +236,7 @@ impl Dir {
         self.rename_with(from, to, RenameFlags::default())
     }
 
-    /// Renames with flags: refuse to replace, or exchange the two.
+    /// Renames with flags: refuse to replace, exchange the two, or leave a whiteout.
     ///
     /// # Errors
     /// `AlreadyExists` when `to` exists and must not be replaced; those of [`Dir::rename`].

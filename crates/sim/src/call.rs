@@ -1,7 +1,7 @@
 //! One operation as a call of the volume.
 
 use crate::op::{Op, with_batch_ops};
-use shoal::raw::{Attr, Caller, Error, Ino, SetAttr, TreeCheck, TreeStep, Volume};
+use shoal::raw::{Attr, Caller, Error, Ino, RenameFlags, SetAttr, TreeCheck, TreeStep, Volume};
 use std::ops::ControlFlow;
 
 /// Result of an operation that succeeded.
@@ -83,8 +83,9 @@ pub fn on_volume(
             done(volume.namespace().remove_tree(&who.caller(), inos[0], &at.name, TreeCheck::Tree))
         }
         Op::Rename { who, from, to, flags } => {
-            let (from, to) = (&from.name, &to.name);
-            done(volume.namespace().rename(&who.caller(), inos[0], from, inos[1], to, *flags))
+            let (from, to) = ((inos[0], &from.name[..]), (inos[1], &to.name[..]));
+            let made = rename(volume, &who.caller(), from, to, *flags);
+            made.map(|made| made.map_or(Answer::Unit, node))
         }
         Op::Tmpfile { who, mode, .. } => {
             volume.namespace().tmpfile(&who.caller(), inos[0], *mode).map(node)
@@ -116,6 +117,25 @@ pub fn on_volume(
         }
         _ => on_volume_contents(volume, op, inos),
     }
+}
+
+/// Renames. Returns the whiteout, if it leaves one.
+fn rename(
+    volume: &Volume,
+    who: &Caller,
+    from: (Ino, &[u8]),
+    to: (Ino, &[u8]),
+    flags: RenameFlags,
+) -> Result<Option<Attr>, Error> {
+    let names = volume.namespace();
+    names.rename(who, from.0, from.1, to.0, to.1, flags)?;
+    if !flags.whiteout {
+        return Ok(None);
+    }
+    let [old, new] = [from, to].map(|(dir, name)| names.lookup(&Caller::root(), dir, name));
+    let (old, new) = (old?, new?);
+    // Two names of one file stay as they are.
+    Ok((old.ino != new.ino).then_some(old))
 }
 
 fn on_subvolumes(

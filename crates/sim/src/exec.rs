@@ -255,7 +255,9 @@ impl Lockstep {
             }
             Op::Rename { who, from, to, flags } => {
                 let (from, to) = ((inos[0], &from.name[..]), (inos[1], &to.name[..]));
-                unit(model.rename(&who.caller(), from, to, *flags))
+                let ino = ino.filter(|ino| model.node(*ino).is_none());
+                let made = model.rename(&who.caller(), from, to, *flags, ino);
+                made.map(|made| made.map_or(Answer::Unit, Answer::Node))
             }
             Op::Batch { who, changes, .. } => {
                 let numbers: &[_] = match hint {

@@ -201,6 +201,7 @@ impl Op {
             | Op::Mkdir { at, .. }
             | Op::Mknod { at, .. }
             | Op::Symlink { at, .. } => Some(at),
+            Op::Rename { from, flags, .. } => flags.whiteout.then_some(from),
             _ => None,
         }
     }
@@ -211,6 +212,16 @@ impl Op {
             Op::Write { data, .. } | Op::Append { data, .. } => Some(data.len as usize),
             _ => None,
         }
+    }
+}
+
+/// The flags of a rename, to read.
+fn way(flags: RenameFlags) -> &'static str {
+    match flags {
+        RenameFlags { exchange: true, .. } => " exchange",
+        RenameFlags { noreplace: true, .. } => " noreplace",
+        RenameFlags { whiteout: true, .. } => " whiteout",
+        _ => "",
     }
 }
 

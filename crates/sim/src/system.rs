@@ -141,6 +141,7 @@ impl Files {
                 let mut how = RenameFlags::empty();
                 how.set(RenameFlags::NOREPLACE, flags.noreplace);
                 how.set(RenameFlags::EXCHANGE, flags.exchange);
+                how.set(RenameFlags::WHITEOUT, flags.whiteout);
                 renameat_with(from_dir, from, to_dir, to, how)?;
             }
             Op::Link { from, at, .. } => {

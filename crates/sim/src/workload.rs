@@ -179,12 +179,12 @@ impl Workload {
         if self.rng.chance(30) {
             to.dir = from.dir.clone();
         }
-        let (noreplace, exchange) = match self.rng.below(10) {
-            0 => (true, false),
-            1..=2 => (false, true),
-            _ => (false, false),
-        };
-        Op::Rename { who, from, to, flags: RenameFlags { noreplace, exchange } }
+        Op::Rename { who, from, to, flags: self.rename_flags() }
+    }
+
+    fn rename_flags(&mut self) -> RenameFlags {
+        let way = self.rng.below(10);
+        RenameFlags { noreplace: way == 0, exchange: matches!(way, 1 | 2), whiteout: way == 3 }
     }
 
     fn attributes(&mut self, run: &Lockstep) -> Op {

@@ -94,8 +94,8 @@ impl Calls for Player {
             "unlink" => no(names.unlink(&self.who, dir, name)),
             "rmdir" => no(names.rmdir(&self.who, dir, name)),
             "rename" | "rename2" => {
-                let flags =
-                    RenameFlags { noreplace: step.flags & 1 != 0, exchange: step.flags & 2 != 0 };
+                let [noreplace, exchange, whiteout] = [1, 2, 4].map(|bit| step.flags & bit != 0);
+                let flags = RenameFlags { noreplace, exchange, whiteout };
                 no(names.rename(&self.who, dir, name, to.dir, to.name, flags))
             }
             "lookup" | "getattr" | "statx" | "open" => self.find(dir, name).map(drop),

@@ -53,6 +53,11 @@ MOUNT OPTIONS:
                       listing: it asks once for each file of which a program wants all attributes
                       (bfs, and fd and others written in Rust). no_btime makes these several times
                       as fast on files that the kernel does not know yet
+    handles, no_handles
+                      handles of files, for export by NFS. no_handles is for overlays (Docker,
+                      Podman) with several layers on the mount: with handles, Linux 6.18 loses
+                      files that were copied from a lower layer (ESTALE) when it has been short of
+                      memory
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does

@@ -175,6 +175,7 @@ impl Plan {
             keeper: KeeperWish::Auto,
             role: None,
         };
+        warn(args);
         for list in &args.options {
             for option in list.split(',') {
                 match plan.option(option) {
@@ -248,6 +249,17 @@ impl Plan {
             _ => self.options.add(option).map_err(|error| Failure::usage("-o", error))?,
         }
         Ok(())
+    }
+}
+
+/// Warns of options that have no effect. The server that it starts is told the same options.
+fn warn(args: &MountArgs) {
+    if args.report_ready || args.kept.is_some() {
+        return;
+    }
+    let options = args.options.iter().flat_map(|list| list.split(','));
+    for warning in options.filter_map(MountOptions::warning) {
+        eprint_line(&format!("shoal: {warning}"));
     }
 }
 

@@ -130,7 +130,8 @@ fn same_volume(source: &OsStr, destination: &Location) -> Result<Location> {
 fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<(), Reason> {
     let source = session.slot(from)?;
     let target = session.slot(to)?;
-    let flags = RenameFlags { noreplace: args.no_clobber, exchange: args.exchange };
+    let flags =
+        RenameFlags { noreplace: args.no_clobber, exchange: args.exchange, whiteout: false };
     let from = session.volume.namespace().lookup(&session.who, source.dir, &source.name)?;
     if let Some(found) = session.lookup(target.dir, &target.name)?
         && found.ino == from.ino

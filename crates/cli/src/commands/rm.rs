@@ -139,8 +139,11 @@ impl Remover<'_> {
         }
         match remove_tree(&dir, name, self.check()) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-                let text = "is a subvolume (unmount the volume and use shoal subvolume delete)";
-                Err(Reason::Text(text.into()))
+                let top = printable(parent);
+                let name = printable(name);
+                Err(Reason::Text(format!(
+                    "is a subvolume (delete it with shoal subvolume delete {top} {name})"
+                )))
             }
             result => {
                 result?;

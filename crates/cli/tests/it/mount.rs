@@ -103,6 +103,11 @@ fn the_source_and_the_options_are_shown() {
     assert!(line.starts_with(&format!("{} ", volume.display())), "{line}");
     assert!(line.contains("fuse.shoal") && line.contains("noexec"), "{line}");
     scratch.shoal(["umount", "m"]).ok();
+    // Of old lines of fstab; what has no effect is told once.
+    let told = scratch.shell("shoal mount v m -o user_xattr,acl,barrier=1,strictatime 2>&1").ok();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("\"strictatime\" has no effect"), "{told}");
+    scratch.shoal(["umount", "m"]).ok();
 }
 
 #[test]

@@ -274,7 +274,10 @@ fn a_mount_of_one_root_shows_that_root() {
     scratch.shoal(["mount", "v", "m"]).ok();
     scratch
         .shoal(["rm", "-r", "m/r"])
-        .fails(1, &["m/r", "is a subvolume", "shoal subvolume delete"]);
+        .fails(1, &["m/r", "is a subvolume", "shoal subvolume delete m r"]);
     scratch.shoal(["rm", "-r", "m/r/d"]).ok();
+    // As the message says, and while it is mounted.
+    scratch.shoal(["subvolume", "delete", "m", "r"]).ok();
+    assert_eq!(scratch.shell("ls -A m").ok(), "elsewhere\n");
     end(&scratch);
 }

@@ -9,7 +9,7 @@ use crate::clock::now;
 use crate::directories::Found;
 use crate::name::NameIn;
 use crate::namei::birth::New;
-use crate::namei::rename::{Dirs, Names, ancestry_of};
+use crate::namei::rename::{Dirs, Names, Renamed, ancestry_of};
 use crate::namei::{check_project, touch_dir};
 use crate::orphans::Left;
 use crate::permissions;
@@ -123,7 +123,7 @@ impl<'b, 'l> Applying<'b, 'l> {
                 self.check_name_of(*from_dir, from, *file)?;
                 self.link(txn, *file, *dir, name)
             }
-            Step::Rename(names) => self.rename(txn, names),
+            Step::Rename { names, whiteout } => self.rename(txn, names, *whiteout),
             Step::Remove { dir, name, want_dir } => {
                 let mut parent = self.get(*dir)?;
                 self.remove(txn, &mut parent.inode, name, *want_dir)
@@ -217,7 +217,7 @@ impl<'b, 'l> Applying<'b, 'l> {
         Ok(())
     }
 
-    fn rename(&mut self, txn: &mut Txn<'_>, names: &Names<'_>) -> Done {
+    fn rename(&mut self, txn: &mut Txn<'_>, names: &Names<'_>, whiteout: Option<Ino>) -> Done {
         let volume = self.volume;
         let mut from = self.get(names.from_dir)?;
         let mut to = if names.is_across() { Some(self.get(names.to_dir)?) } else { None };
@@ -237,6 +237,10 @@ impl<'b, 'l> Applying<'b, 'l> {
             false => Default::default(),
         };
         volume.namespace().check_names(names, &found, ancestry)?;
+        // Otherwise the names mean something else than when they were resolved.
+        if names.flags.whiteout && whiteout.is_some() == found.is_one_file() {
+            return Err(Stop::Changed.into());
+        }
         if found.is_one_file() {
             return Ok(());
         }
@@ -246,19 +250,30 @@ impl<'b, 'l> Applying<'b, 'l> {
         volume.namespace().check_rename(self.who, &dirs, names, &found, &source.inode, replaced)?;
         self.check_intent(found.source.child)?;
         target.map_or(Ok(()), |target| self.check_intent(target.child))?;
-        let plan = volume.namespace().plan_rename(&dirs, names, &source.inode, replaced)?;
+        let mut new = whiteout.map(|ino| self.get(ino)).transpose()?;
+        if let Some(new) = &mut new {
+            new.inode.pay(volume.namespace().charge_whiteout(dirs.from)?);
+        }
         if let (false, Some(place)) = (names.flags.exchange, &other) {
             check_whole(&place.inode)?;
         }
-        let both = (&mut source.inode, other.as_mut().map(|place| &mut place.inode));
+        let inodes = Renamed {
+            source: &mut source.inode,
+            target: other.as_mut().map(|place| &mut place.inode),
+            whiteout: new.as_mut().map(|place| &mut place.inode),
+        };
+        let plan = volume.namespace().plan_rename(self.who, &dirs, names, &inodes)?;
         let (left, pending) = volume
             .namespace()
-            .apply_rename(txn, self.root, &mut dirs, names, &found, both, plan)?;
+            .apply_rename(txn, self.root, &mut dirs, names, &found, inodes, plan)?;
         self.left.extend(left);
         self.timed.extend([found.source.child].into_iter().chain(target.map(|it| it.child)));
-        self.later(found.source.child, pending.0);
+        self.later(found.source.child, pending.source);
         if let Some(target) = target {
-            self.later(target.child, pending.1);
+            self.later(target.child, pending.target);
+        }
+        if let Some(ino) = whiteout {
+            self.pending.extend(pending.whiteout.into_iter().map(|intent| (ino, intent)));
         }
         Ok(())
     }

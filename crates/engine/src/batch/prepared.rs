@@ -23,7 +23,11 @@ pub(super) enum Step<'o> {
         dir: Ino,
         name: &'o [u8],
     },
-    Rename(Names<'o>),
+    Rename {
+        names: Names<'o>,
+        /// Free inode that becomes the whiteout.
+        whiteout: Option<Ino>,
+    },
     Remove {
         dir: Ino,
         name: &'o [u8],

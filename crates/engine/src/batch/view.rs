@@ -115,7 +115,7 @@ fn resolve_with<'s, 'o>(
             _ => 0,
         } as u64;
     }
-    let moves = steps.iter().any(|step| matches!(step, Step::Rename(_)));
+    let moves = steps.iter().any(|step| matches!(step, Step::Rename { .. }));
     let fresh = view.fresh.iter().map(|inode| inode.ino).collect();
     let premises = view.premises;
     let mut inodes = view.fresh;
@@ -177,8 +177,8 @@ impl<'s, 'o> View<'s, '_, 'o> {
                 let (to_dir, to) = self.place(to, true)?;
                 let names = Names { from_dir, from, to_dir, to, flags };
                 names.check()?;
-                self.rename(&names)?;
-                Step::Rename(names)
+                let whiteout = self.rename(&names)?;
+                Step::Rename { names, whiteout }
             }
             BatchOp::Remove { path } => self.remove(path, false)?,
             BatchOp::RemoveDir { path } => self.remove(path, true)?,
@@ -379,12 +379,7 @@ impl<'s, 'o> View<'s, '_, 'o> {
         contents: &'o [u8],
         replaces: Option<Ino>,
     ) -> Result<Make<'o>> {
-        let here = self.dirs.get_mut(&dir).ok_or(Error::Code(Code::Stale))?;
-        let inode = self.root.table.numbers().allocate(here.inode.at(), here.entries)?;
-        here.entries += 1;
-        let ino = inode.ino;
-        self.fresh_at.insert(ino, self.fresh.len());
-        self.fresh.push(inode);
+        let ino = self.allocate(dir)?;
         let kind = FileKind::from_mode(mode).ok_or(Error::Code(Code::Invalid))?;
         if kind == FileKind::Directory {
             let who = self.who;
@@ -399,18 +394,35 @@ impl<'s, 'o> View<'s, '_, 'o> {
         Ok(Make { dir, name, ino, mode, contents, extents, may_replace: false, replaces })
     }
 
-    fn rename(&mut self, names: &Names<'o>) -> Result<()> {
+    /// Allocates the number of a new inode in a directory in which names change.
+    fn allocate(&mut self, dir: Ino) -> Result<Ino> {
+        let here = self.dirs.get_mut(&dir).ok_or(Error::Code(Code::Stale))?;
+        let inode = self.root.table.numbers().allocate(here.inode.at(), here.entries)?;
+        here.entries += 1;
+        let ino = inode.ino;
+        self.fresh_at.insert(ino, self.fresh.len());
+        self.fresh.push(inode);
+        Ok(ino)
+    }
+
+    /// Returns the number of the whiteout, if the rename makes one.
+    fn rename(&mut self, names: &Names<'o>) -> Result<Option<Ino>> {
         let source = self.known(names.from_dir, names.from)?;
         let target = self.known(names.to_dir, names.to)?;
         let (from, to) = ((names.from_dir, names.from), (names.to_dir, names.to));
+        let mut whiteout = None;
         if names.flags.exchange {
             self.names.insert(from, target);
         } else if target.map(|target| target.ino) != source.map(|source| source.ino) {
-            self.names.insert(from, None);
+            if names.flags.whiteout {
+                whiteout = Some(self.allocate(names.from_dir)?);
+            }
+            let node = |ino| Node { ino, kind: FileKind::CharDevice };
+            self.names.insert(from, whiteout.map(node));
         }
         self.names.insert(to, source);
         source.into_iter().chain(target).for_each(|node| self.forget_paths(node.kind));
-        Ok(())
+        Ok(whiteout)
     }
 
     fn remove(&mut self, path: &'o [u8], want_dir: bool) -> Result<Step<'o>> {

@@ -199,7 +199,7 @@ impl<'v> Namespace<'v> {
     }
 
     /// Takes in advance the share of a new inode in the quota of a project.
-    fn charge_of(self, project: u32, new: &New<'_>) -> Result<Charge<'v>> {
+    pub(super) fn charge_of(self, project: u32, new: &New<'_>) -> Result<Charge<'v>> {
         let bytes = match new.extents {
             [] if new.contents.len() <= self.objects().inline_max() => 0,
             [] => new.contents.len() as u64,

@@ -13,6 +13,7 @@ mod moving;
 mod remove_tree;
 pub(crate) mod rename;
 mod unlink;
+mod whiteout;
 
 pub(crate) use unlink::Loss;
 

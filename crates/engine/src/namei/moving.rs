@@ -1,14 +1,16 @@
 //! The changes of a rename, once its names are resolved, locked and checked: the entries, the moved
 //! inodes with their parent pointers, the directories.
 
-use super::rename::{Dirs, Names, Resolved};
+use super::rename::{Dirs, Names, Renamed, Resolved};
 use super::unlink::Loss;
+use super::whiteout::Whiteout;
 use super::{is_dir, set_links, touch_dir};
 use crate::clock::now;
 use crate::directories::Found;
 use crate::name::NameIn;
 use crate::namei::Namespace;
 use crate::orphans::Left;
+use crate::types::Caller;
 use crate::xattr::{Pending, Plan};
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
@@ -24,11 +26,17 @@ use shoal_txn::{Root, Txn};
 pub(crate) struct RenamePlan {
     source: Plan,
     target: Loss,
+    whiteout: Option<Whiteout>,
     stamp: Stamp,
 }
 
-/// Intents of source and target that must be finished once the record is complete.
-pub(crate) type BothPending = (Option<Pending>, Option<Pending>);
+/// Intents that must be finished once the record is complete.
+#[derive(Default)]
+pub(crate) struct RenamePending {
+    pub source: Option<Pending>,
+    pub target: Option<Pending>,
+    pub whiteout: Vec<Pending>,
+}
 
 /// The two names of a rename, in the form of parent pointers.
 struct Pointers<'n> {
@@ -46,18 +54,19 @@ impl<'n> Pointers<'n> {
 }
 
 impl Namespace<'_> {
-    /// Plans the parent pointers of both: all steps that can fail.
+    /// Plans the parent pointers of both, and the whiteout: all steps that can fail.
     pub(crate) fn plan_rename(
         self,
+        who: &Caller,
         dirs: &Dirs<'_, '_>,
         names: &Names<'_>,
-        source: &Locked<'_>,
-        target: Option<&Locked<'_>>,
+        inodes: &Renamed<'_, '_>,
     ) -> Result<RenamePlan> {
-        let Pointers { from, to } = Pointers::new(dirs, names);
+        let (Pointers { from, to }, stamp) = (Pointers::new(dirs, names), now());
+        let source = &inodes.source;
         let moves =
             self.paths().plan_parent(source.ino(), source.inode(), Some(&from), Some(&to))?;
-        let other = match target {
+        let other = match &inodes.target {
             None => Loss::Name(Plan::Nothing),
             Some(target) if names.flags.exchange => {
                 let inode = target.inode();
@@ -68,7 +77,11 @@ impl Namespace<'_> {
                 self.plan_drop(target, &to)?
             }
         };
-        Ok(RenamePlan { source: moves, target: other, stamp: now() })
+        let whiteout = match &inodes.whiteout {
+            Some(new) => Some(self.plan_whiteout(who, dirs.from, &from, new.ino(), stamp)?),
+            None => None,
+        };
+        Ok(RenamePlan { source: moves, target: other, whiteout, stamp })
     }
 
     /// Applies a rename, in memory and in the record. The caller must pass the returned rest to
@@ -80,23 +93,20 @@ impl Namespace<'_> {
         dirs: &mut Dirs<'_, '_>,
         names: &Names<'_>,
         found: &Resolved,
-        (source, target): (&mut Locked<'_>, Option<&mut Locked<'_>>),
+        inodes: Renamed<'_, '_>,
         plan: RenamePlan,
-    ) -> Result<(Option<Left>, BothPending)> {
+    ) -> Result<(Option<Left>, RenamePending)> {
         let moves_dir = [Some(found.source), found.target.filter(|_| names.flags.exchange)];
         let moves_dir = moves_dir.iter().flatten().any(is_dir);
         let _shape = moves_dir.then(|| self.0.shape.change());
-        match (&found.target, target) {
-            (Some(entry), Some(target)) if names.flags.exchange => {
+        match (&found.target, inodes) {
+            (Some(entry), Renamed { source, target: Some(target), .. }) if names.flags.exchange => {
                 let both = (source, target);
                 let pending =
                     self.exchange(txn, root, dirs, names, (&found.source, entry), both, plan)?;
                 Ok((None, pending))
             }
-            (entry, target) => {
-                let replaced = entry.as_ref().zip(target);
-                self.move_entry(txn, root, dirs, names, (&found.source, source), replaced, plan)
-            }
+            (_, inodes) => self.move_entry(txn, root, dirs, names, found, inodes, plan),
         }
     }
 
@@ -106,10 +116,12 @@ impl Namespace<'_> {
         root: &Root,
         dirs: &mut Dirs<'_, '_>,
         names: &Names<'_>,
-        (source, inode): (&Found, &mut Locked<'_>),
-        mut replaced: Option<(&Found, &mut Locked<'_>)>,
+        found: &Resolved,
+        inodes: Renamed<'_, '_>,
         plan: RenamePlan,
-    ) -> Result<(Option<Left>, BothPending)> {
+    ) -> Result<(Option<Left>, RenamePending)> {
+        let (source, Renamed { source: inode, target, whiteout }) = (&found.source, inodes);
+        let mut replaced = found.target.as_ref().zip(target);
         let (stamp, replaces) = (plan.stamp, replaced.is_some());
         let Pointers { from, to } = Pointers::new(dirs, names);
         let (mut left, mut dropped, mut key) = (None, None, None);
@@ -143,19 +155,26 @@ impl Namespace<'_> {
         // Found again, because the insertion may have moved a name of the same hash.
         let source_now = self.directories().find_entry(names.from_dir, names.from)?;
         let source_now = source_now.ok_or(Error::Code(Code::Io))?;
-        self.directories().remove_entry(txn, &source_now, &from, generation_of(inode))?;
+        let old = (&source_now, generation_of(inode));
+        let (whitened, whiteout) = match whiteout.zip(plan.whiteout) {
+            Some((new, plan)) => (1, self.apply_whiteout(txn, root, new, plan, old, &from)?),
+            None => {
+                self.directories().remove_entry(txn, old.0, &from, old.1)?;
+                (0, Vec::new())
+            }
+        };
         self.note_moved(txn, root, inode, names.to_dir, stamp);
         let (gone, links) = (i64::from(replaces), i64::from(is_dir(source)));
         match &mut dirs.to {
             None => {
-                touch_dir(txn, &root.table, dirs.from, -gone, -links * gone, stamp);
+                touch_dir(txn, &root.table, dirs.from, whitened - gone, -links * gone, stamp);
             }
             Some(to) => {
-                touch_dir(txn, &root.table, dirs.from, -1, -links, stamp);
+                touch_dir(txn, &root.table, dirs.from, whitened - 1, -links, stamp);
                 touch_dir(txn, &root.table, to, 1 - gone, links * (1 - gone), stamp);
             }
         }
-        Ok((left, (moved, dropped)))
+        Ok((left, RenamePending { source: moved, target: dropped, whiteout }))
     }
 
     fn exchange(
@@ -167,7 +186,7 @@ impl Namespace<'_> {
         (source, target): (&Found, &Found),
         (source_inode, target_inode): (&mut Locked<'_>, &mut Locked<'_>),
         plan: RenamePlan,
-    ) -> Result<BothPending> {
+    ) -> Result<RenamePending> {
         let stamp = plan.stamp;
         let Pointers { from, to } = Pointers::new(dirs, names);
         for (old, name, inode, new) in
@@ -189,7 +208,7 @@ impl Namespace<'_> {
                 touch_dir(txn, &root.table, to, 0, -links, stamp);
             }
         }
-        Ok((moved, other))
+        Ok(RenamePending { source: moved, target: other, ..RenamePending::default() })
     }
 
     /// Sets the ctime of a moved inode, and the parent of a moved directory.

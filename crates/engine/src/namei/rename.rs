@@ -4,6 +4,8 @@
 //! inodes, *check*, *plan* (the steps that can fail), *apply* to memory and record (`moving.rs`),
 //! commit. A batch takes the same steps (`batch/apply.rs`).
 
+use super::create::Unused;
+use super::moving::RenamePending;
 use super::{NAME_COST, check_project, is_dir};
 use crate::directories::Found;
 use crate::namei::Namespace;
@@ -39,7 +41,7 @@ impl Names<'_> {
         if [self.from, self.to].iter().any(|name| *name == b"." || *name == b"..") {
             return Err(Error::Code(Code::Busy));
         }
-        if self.flags.noreplace && self.flags.exchange {
+        if self.flags.exchange && (self.flags.noreplace || self.flags.whiteout) {
             return Err(Error::Code(Code::Invalid));
         }
         if self.from_dir.root() != self.to_dir.root() {
@@ -62,6 +64,15 @@ impl Dirs<'_, '_> {
     pub(crate) fn to_inode(&self) -> &Inode {
         self.to.as_deref().unwrap_or(self.from).inode()
     }
+}
+
+/// The locked inodes of a rename.
+pub(crate) struct Renamed<'d, 'a> {
+    pub source: &'d mut Locked<'a>,
+    /// Inode that is replaced or exchanged.
+    pub target: Option<&'d mut Locked<'a>>,
+    /// Free inode that becomes the whiteout.
+    pub whiteout: Option<&'d mut Locked<'a>>,
 }
 
 /// The entries of a rename's names, found while their directories are locked.
@@ -105,7 +116,7 @@ struct SeenAncestry {
     ancestry: Ancestry,
 }
 
-impl Namespace<'_> {
+impl<'v> Namespace<'v> {
     /// Renames `from` in `from_dir` to `to` in `to_dir`. Replaces an existing target as POSIX
     /// specifies.
     pub fn rename(
@@ -135,10 +146,7 @@ impl Namespace<'_> {
         let root = self.0.root(names.from_dir)?;
         // Locked inside the transaction, so that its holder never waits for a checkpoint and never
         // has to free space.
-        let (mut txn, is_short) = match self.0.begin_space(NAME_COST, records::RENAME) {
-            Err(e) if e.is(Code::NoSpace) => (self.0.begin_from_reserve(records::RENAME)?, true),
-            begun => (begun?, false),
-        };
+        let (mut txn, is_short) = self.begin_rename(names.flags)?;
         let _shape = across.then(|| root.rename.lock());
         // Ancestors are determined before anything is locked: waiting for one while holding the
         // lock of a directory below it could deadlock. The mutex keeps them ancestors.
@@ -160,30 +168,66 @@ impl Namespace<'_> {
         }
         let source_ref = root.table.get(found.source.child)?;
         let target_ref = target_ino.map(|ino| root.table.get(ino)).transpose()?;
+        let number = self.whiteout_number(root, &from_ref, dirs.from, names.flags)?;
+        let new = number.as_ref().map(Unused::place).transpose()?;
         let (mut source, mut target) = lock_children(&source_ref, target_ref.as_ref(), &found);
 
         self.check_rename(who, &dirs, names, &found, &source, target.as_ref())?;
         if is_short && found.grows(names) {
             return Err(Error::Code(Code::NoSpace));
         }
-        let plan = self.plan_rename(&dirs, names, &source, target.as_ref())?;
-        let both = (&mut source, target.as_mut());
-        let (left, pending) =
-            self.apply_rename(&mut txn, root, &mut dirs, names, &found, both, plan)?;
-        self.intents().finish(&mut txn, &mut source, pending.0)?;
-        if let Some(target) = &mut target {
-            self.intents().finish(&mut txn, target, pending.1)?;
+        let mut whiteout = new.as_ref().map(InodeRef::write);
+        if let Some(whiteout) = &mut whiteout {
+            whiteout.pay(self.charge_whiteout(dirs.from)?);
         }
+        let inodes =
+            Renamed { source: &mut source, target: target.as_mut(), whiteout: whiteout.as_mut() };
+        let plan = self.plan_rename(who, &dirs, names, &inodes)?;
+        let (left, pending) =
+            self.apply_rename(&mut txn, root, &mut dirs, names, &found, inodes, plan)?;
+        number.map(Unused::take).transpose()?;
+        let inodes =
+            Renamed { source: &mut source, target: target.as_mut(), whiteout: whiteout.as_mut() };
+        self.finish_rename(&mut txn, inodes, pending)?;
         // All must still be locked. Otherwise the record of another call's next change could
         // precede this one.
         if planted::is(Defect::UnlockedTooEarly) && !names.flags.exchange {
-            drop((source, target));
+            drop((source, target, whiteout));
         } else {
-            stamp_all(&mut txn, [Some(&mut source), target.as_mut()])?;
+            stamp_all(&mut txn, [Some(&mut source), target.as_mut(), whiteout.as_mut()])?;
             stamp_all(&mut txn, [Some(&mut from_dir), to_dir.as_mut()])?;
         }
         txn.commit()?;
         Ok(Some(left))
+    }
+
+    /// Begins a rename. Returns whether it may use no more space than there is now.
+    fn begin_rename(self, flags: RenameFlags) -> Result<(Txn<'v>, bool)> {
+        let (cost, kind) = match flags.whiteout {
+            false => (NAME_COST, records::RENAME),
+            true => (2 * NAME_COST, records::WHITEOUT),
+        };
+        match self.0.begin_space(cost, kind) {
+            Err(e) if e.is(Code::NoSpace) => Ok((self.0.begin_from_reserve(kind)?, true)),
+            begun => Ok((begun?, false)),
+        }
+    }
+
+    /// Finishes the intents of a rename.
+    fn finish_rename(
+        self,
+        txn: &mut Txn<'_>,
+        inodes: Renamed<'_, '_>,
+        pending: RenamePending,
+    ) -> Result<()> {
+        self.intents().finish(txn, inodes.source, pending.source)?;
+        if let Some(target) = inodes.target {
+            self.intents().finish(txn, target, pending.target)?;
+        }
+        match inodes.whiteout {
+            Some(whiteout) => self.finish_all(txn, whiteout, pending.whiteout),
+            None => Ok(()),
+        }
     }
 
     /// Finds the entries of the names in the locked directories.
@@ -311,7 +355,7 @@ impl Resolved {
 
     /// Returns whether the names need more space afterwards. Those of a target are there already.
     fn grows(&self, names: &Names<'_>) -> bool {
-        self.target.is_none() && names.to.len() > names.from.len()
+        names.flags.whiteout || self.target.is_none() && names.to.len() > names.from.len()
     }
 }
 

@@ -273,6 +273,7 @@ fn every_kind_of_call_stays_within_its_bound() {
     volume.namespace().link(&WHO(), ino, dir, &long(3)).unwrap();
     let plain = RenameFlags::default();
     names.rename(&WHO(), dir, &long(3), Ino::ROOT, &long(4), plain).unwrap();
+    whiteout(&volume, (Ino::ROOT, &long(4)), (dir, &long(3)));
     let who = Caller::root();
     let size = |size| SetAttr { size: Some(size), mode: Some(0o600), ..SetAttr::default() };
     volume.attributes().setattr(&who, ino, &size(1 << 20)).unwrap();
@@ -309,6 +310,14 @@ fn every_kind_of_call_stays_within_its_bound() {
     assert_all_kinds(&volume);
     assert_fine(&volume);
     assert_fine(&reopened(&device, volume));
+}
+
+/// Moves a name away, leaving a whiteout, and back over it.
+fn whiteout(volume: &Volume, from: (Ino, &[u8]), to: (Ino, &[u8])) {
+    let (names, plain) = (volume.namespace(), RenameFlags::default());
+    let hide = RenameFlags { whiteout: true, ..plain };
+    names.rename(&WHO(), from.0, from.1, to.0, to.1, hide).unwrap();
+    names.rename(&WHO(), to.0, to.1, from.0, from.1, plain).unwrap();
 }
 
 fn free_all(volume: &Volume) {

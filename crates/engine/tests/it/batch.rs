@@ -161,8 +161,9 @@ fn change(rng: &mut Rng, known: &[String], of_rights: usize) -> Owned {
             let flags = [
                 RenameFlags::default(),
                 RenameFlags::default(),
-                RenameFlags { exchange: true, noreplace: false },
-                RenameFlags { exchange: false, noreplace: true },
+                RenameFlags { exchange: true, ..RenameFlags::default() },
+                RenameFlags { noreplace: true, ..RenameFlags::default() },
+                RenameFlags { whiteout: true, ..RenameFlags::default() },
             ];
             Owned::Rename(path(rng, known), path(rng, known), *rng.pick(&flags))
         }

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: false };
 const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..PLAIN };
 const ANY: XattrFlags = XattrFlags { create: false, replace: false, clear_set_group_id: false };
 

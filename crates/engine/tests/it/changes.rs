@@ -8,7 +8,7 @@ use shoal_engine::*;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: false };
 
 fn device() -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(64 << 20));

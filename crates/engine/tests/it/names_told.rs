@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: false };
 const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..PLAIN };
 
 /// Children by directory and name.

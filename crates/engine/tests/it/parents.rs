@@ -48,6 +48,44 @@ fn each_way(test: impl Fn(&Arc<MemDevice>, &OpenOptions)) {
     }
 }
 
+/// A whiteout has the old name, of a file that replaces another and of a directory.
+#[test]
+fn whiteouts_have_the_old_names() {
+    each_way(|device, options| {
+        let volume = open(device, options);
+        let who = Caller::root();
+        let plain = RenameFlags::default();
+        let a = volume.namespace().mkdir(&who, ROOT, b"g2", 0o755).unwrap().ino;
+        let inner = volume.namespace().create(&who, ROOT, b"a", 0o644).unwrap().ino;
+        let f = volume.namespace().create(&who, a, b"inner", 0o644).unwrap().ino;
+        let hide = RenameFlags { whiteout: true, ..plain };
+        let lost = volume.namespace().create(&who, ROOT, b"lost", 0o644).unwrap().ino;
+        volume.namespace().rename(&who, ROOT, b"a", ROOT, b"lost", hide).unwrap();
+        let found = volume.namespace().lookup(&who, ROOT, b"a").unwrap();
+        let kind = (found.kind, found.mode & 0o7777, found.rdev, found.nlink);
+        assert_eq!(kind, (FileKind::CharDevice, 0, 0, 1));
+        assert_eq!(paths(&volume, found.ino), ["/a"]);
+        assert_eq!(paths(&volume, inner), ["/lost"]);
+        assert_eq!(volume.paths().parents_of(lost).unwrap_err().code(), Code::Stale);
+        volume.namespace().rename(&who, ROOT, b"lost", ROOT, b"a", plain).unwrap();
+        let by = volume.namespace().mkdir(&who, ROOT, b"by", 0o755).unwrap().ino;
+        let above = volume.attributes().getattr(ROOT).unwrap();
+        volume.namespace().rename(&who, ROOT, b"g2", by, b"g2", hide).unwrap();
+        let after = volume.attributes().getattr(ROOT).unwrap();
+        assert_eq!((after.nlink, after.size), (above.nlink - 1, above.size));
+        assert_eq!(paths(&volume, f), ["/by/g2/inner"]);
+        volume.namespace().unlink(&who, ROOT, b"g2").unwrap();
+        volume.namespace().rename(&who, by, b"g2", ROOT, b"g2", plain).unwrap();
+        let bad = RenameFlags { exchange: true, ..hide };
+        let refused = volume.namespace().rename(&who, ROOT, b"a", ROOT, b"g2", bad);
+        assert_eq!(refused.unwrap_err().code(), Code::Invalid);
+        assert_clean(&volume);
+        volume.sync().unwrap();
+        drop(volume);
+        assert_clean(&open(device, options));
+    });
+}
+
 #[test]
 fn names_and_paths() {
     each_way(|device, options| {

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
-const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: false };
 const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..PLAIN };
 const NONE: QuotaLimits = QuotaLimits { bytes: None, inodes: None };
 
@@ -649,4 +649,19 @@ fn a_count_is_exact_while_threads_change_everything() {
     check_inodes(&volume, &copy(&device));
     volume.close().unwrap();
     check(&open(&device), &device);
+}
+
+#[test]
+fn a_whiteout_counts_in_its_directory() {
+    let (_, volume) = fresh();
+    let dir = mkdir(&volume, ROOT, "dir");
+    set(&volume, dir, inodes_max(3));
+    create(&volume, dir, "f");
+    let hide = RenameFlags { whiteout: true, ..PLAIN };
+    rename(&volume, (dir, "f"), (dir, "g"), hide).unwrap();
+    assert_eq!(volume.quotas().get(dir).unwrap().inodes, 3);
+    let refused = rename(&volume, (dir, "g"), (dir, "h"), hide).unwrap_err();
+    assert_eq!(refused.code(), Code::Quota);
+    volume.namespace().lookup(&Caller::root(), dir, b"g").unwrap();
+    assert_eq!(volume.quotas().get(dir).unwrap().inodes, 3);
 }

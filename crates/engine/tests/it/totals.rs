@@ -156,7 +156,7 @@ impl Changes<'_> {
             (7..=9, Some(file)) => names.link(who, file, dir, &name).map(|_| ()),
             (10..=13, _) => names.rename(who, dir, &name, other, &to, RenameFlags::default()),
             (14, _) => {
-                let exchange = RenameFlags { exchange: true, noreplace: false };
+                let exchange = RenameFlags { exchange: true, ..RenameFlags::default() };
                 names.rename(who, dir, &name, other, &to, exchange)
             }
             (15, _) => names.unlink(who, dir, &name),

@@ -213,7 +213,9 @@ fn shake_hands(device: &OwnedFd, options: &MountOptions) -> Result<Parameters> {
         max_write: MAX_WRITE,
         writeback: options.writeback,
         no_open: rules(options).no_open,
-        kernel_checks: options.kernel_checks() && !options.no_xattr,
+        kernel_checks: options.kernel_checks(),
+        lists: !options.no_xattr,
+        no_handles: options.no_handles,
         rings: false,
         follows: false,
     };

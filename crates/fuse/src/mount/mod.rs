@@ -173,7 +173,9 @@ fn serve<S: Serve>(
         max_write: if prepared.is_some() { MAX_WRITE_RINGS } else { MAX_WRITE },
         writeback: options.writeback,
         no_open: rules(options).no_open,
-        kernel_checks: options.kernel_checks() && !options.no_xattr,
+        kernel_checks: options.kernel_checks(),
+        lists: !options.no_xattr,
+        no_handles: options.no_handles,
         rings: prepared.is_some(),
         follows: options.follows,
     };

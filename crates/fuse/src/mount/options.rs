@@ -36,6 +36,10 @@ pub struct MountOptions {
     /// `no_btime`: no times of birth. Saves the kernel a request for each file whose attributes a
     /// program reads with `statx` and all its fields, as those in Rust do.
     pub no_btime: bool,
+    /// `no_handles`: no handles of files, so no export by NFS. For overlays with several layers on
+    /// the mount: Linux 6.18 otherwise loses files that were copied from a lower layer (`ESTALE`)
+    /// when it has been short of memory.
+    pub no_handles: bool,
     /// `io_uring=auto|on|off`: requests come through rings shared with the kernel.
     pub io_uring: Rings,
     /// `threads=N`: threads that read requests where there are no rings; 0: one for each processor,
@@ -96,14 +100,30 @@ pub enum Rings {
 /// that the server has anyway.
 pub(super) const IGNORED: &str = "defaults auto noauto user nouser users nousers group nogroup \
     owner noowner _netdev nofail norelatime nostrictatime diratime nodiratime lazytime nolazytime \
-    auto_unmount nonempty loud silent iversion noiversion mand nomand remount blkdev";
+    auto_unmount nonempty loud silent iversion noiversion mand nomand remount blkdev user_xattr \
+    acl barrier";
 
 /// Options with a value that are accepted and ignored: what mount(8) notes for itself, and what the
 /// kernel shows of a mount, which a remount repeats.
 pub(super) const IGNORED_VALUES: &str =
     "comment user uhelper helper fd rootmode user_id group_id max_read blksize";
 
+/// Options that are accepted and cannot have the effect that mount(8) describes, with the reason.
+const WITHOUT_EFFECT: [(&str, &str); 3] = [
+    ("strictatime", RELATIME),
+    ("norelatime", RELATIME),
+    ("lazytime", "times are collected in the journal in any case"),
+];
+const RELATIME: &str = "access times change as with relatime, because reads from the page cache do \
+                        not reach the server";
+
 impl MountOptions {
+    /// Returns a warning for an option that is accepted and cannot have its effect.
+    pub fn warning(option: &str) -> Option<String> {
+        let (name, why) = WITHOUT_EFFECT.iter().find(|(name, _)| *name == option)?;
+        Some(format!("mount option \"{name}\" has no effect: {why}"))
+    }
+
     /// Parses a comma-separated list. Refuses an unknown option by name.
     pub fn parse(list: &str) -> Result<MountOptions> {
         let mut options = MountOptions::default();
@@ -191,6 +211,8 @@ impl MountOptions {
             "no_open" => self.send_open = Some(false),
             "xattr" => self.no_xattr = false,
             "no_xattr" => self.no_xattr = true,
+            "handles" => self.no_handles = false,
+            "no_handles" => self.no_handles = true,
             "btime" => self.no_btime = false,
             "no_btime" => self.no_btime = true,
             "suid" => self.suid = true,
@@ -258,6 +280,8 @@ impl MountOptions {
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.
             "subtype" if value == "shoal" => {}
+            // Of old lines for ext4. It has no other value here: a flush is never left out.
+            "barrier" if value == "1" => {}
             _ if is_extra(name) => {}
             _ if IGNORED_VALUES.split_ascii_whitespace().any(|ignored| ignored == name) => {}
             _ => return Err(unknown(option)),
@@ -325,7 +349,7 @@ mod tests {
         let fstab = "rw,nosuid,nodev,relatime,defaults,_netdev,user,noauto,nofail,\
              x-systemd.automount,\
              X-mount.mkdir=755,x-systemd.device-timeout=5s,comment=a b,user=ann,users,owner,async,\
-             user_id=0,group_id=0,strictatime";
+             user_id=0,group_id=0,strictatime,user_xattr,acl,barrier=1,barrier";
         assert_eq!(MountOptions::parse(fstab).unwrap(), MountOptions::default());
         let list = "ro,allow_other,threads=4,cache=256M,fsname=a b,journal_ring=/run/r";
         let options = MountOptions::parse(list).unwrap();
@@ -352,6 +376,7 @@ mod tests {
     fn unknown_and_bad_options_are_named() {
         for (list, wanted) in [
             ("rw,frobnicate", "unknown mount option \"frobnicate\""),
+            ("barrier=0", "unknown mount option \"barrier=0\""),
             ("quota=7", "unknown mount option \"quota=7\""),
             ("threads=0", "\"threads=0\" needs a number"),
             ("threads=x", "needs a number"),
@@ -372,6 +397,15 @@ mod tests {
             let error = MountOptions::parse(list).unwrap_err().to_string();
             assert!(error.contains(wanted), "{list}: {error}");
         }
+    }
+
+    #[test]
+    fn options_without_effect_are_told() {
+        for (name, _) in WITHOUT_EFFECT {
+            assert!(MountOptions::parse(name).is_ok());
+            assert!(MountOptions::warning(name).unwrap().contains(name));
+        }
+        assert_eq!(MountOptions::warning("relatime"), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ impl MountOptions {
             (self.send_open == Some(false), "no_open"),
             (self.no_xattr, "no_xattr"),
             (self.no_btime, "no_btime"),
+            (self.no_handles, "no_handles"),
             (self.io_uring == Rings::On, "io_uring=on"),
             (self.io_uring == Rings::Off, "io_uring=off"),
             (self.suid, "suid"),

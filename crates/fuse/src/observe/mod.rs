@@ -122,7 +122,7 @@ impl Observer {
         let took_ns = took.as_nanos() as u64;
         let answered = Answered { op, took_ns, errno, bytes };
         if self.top.is_watched(begun) {
-            self.top.count(&request.header, &answered);
+            self.top.count(request, &answered);
         }
         (took_ns >= self.slow.least_ns()).then_some(answered)
     }

@@ -4,6 +4,7 @@
 //! [`LOG_EVERY`]; the next one says how many were left out. Paths take some reads, so they are
 //! looked up only for that many requests, in the thread that was slow anyway.
 
+use crate::caller::shown_user;
 use crate::observe::{Answered, label};
 use crate::protocol::wire::InHeader;
 use parking_lot::Mutex;
@@ -117,7 +118,7 @@ impl SlowLog {
             ino,
             path,
             pid: header.pid,
-            uid: header.uid,
+            uid: shown_user(header),
             errno: answered.errno,
             took_ns: answered.took_ns,
             spent,

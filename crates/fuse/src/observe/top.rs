@@ -6,10 +6,12 @@
 //! than one in [`ROWS`] of all requests always has a row. There are [`PARTS`] of each table, so
 //! that threads rarely wait for each other; a reader adds them up.
 
+use crate::caller::shown_user;
 use crate::observe::Answered;
 use crate::observe::interest::{Interest, State};
-use crate::protocol::Opcode;
-use crate::protocol::wire::InHeader;
+use crate::protocol::flags::WRITE_CACHE;
+use crate::protocol::wire::ReadIn;
+use crate::protocol::{Opcode, Request};
 use parking_lot::Mutex;
 use shoal::raw::shard::shard;
 use std::collections::HashMap;
@@ -25,7 +27,7 @@ const WATCH: Duration = Duration::from_secs(15);
 /// The load of a user or process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
-    /// User, or thread of the caller.
+    /// User, or thread of the caller; [`Load::KERNEL`]: requests that no program has made.
     pub key: u32,
     /// User of the last request.
     pub uid: u32,
@@ -42,6 +44,10 @@ pub struct Load {
 }
 
 impl Load {
+    /// Key of the kernel's own requests among the processes: what it forgets, releases and writes
+    /// back. They are no user's.
+    pub const KERNEL: u32 = u32::MAX;
+
     fn add(&mut self, other: &Load) {
         self.uid = other.uid;
         self.requests += other.requests;
@@ -112,11 +118,14 @@ impl Top {
     }
 
     /// Counts a request.
-    pub(crate) fn count(&self, header: &InHeader, answered: &Answered) {
+    pub(crate) fn count(&self, request: &Request<'_>, answered: &Answered) {
+        let header = &request.header;
+        let by_kernel = is_of_kernel(request, answered.op);
+        let uid = shown_user(header);
         let moved = |op| if answered.op == op { answered.bytes } else { 0 };
         let load = Load {
-            key: header.uid,
-            uid: header.uid,
+            key: uid,
+            uid,
             requests: 1,
             uncertain: 0,
             took_ns: answered.took_ns,
@@ -124,8 +133,11 @@ impl Top {
             written: moved(Opcode::Write),
         };
         let part = &mut *self.parts[shard() % PARTS].lock();
-        part.users.add(&load);
-        part.processes.add(&Load { key: header.pid, ..load });
+        if !by_kernel {
+            part.users.add(&load);
+        }
+        let key = if by_kernel { Load::KERNEL } else { header.pid };
+        part.processes.add(&Load { key, ..load });
     }
 
     /// Returns the users with the most requests, the most first.
@@ -153,9 +165,49 @@ impl Top {
     }
 }
 
+/// Returns whether the kernel has made a request of its own, not in a system call. Those of a
+/// program in another pid namespace have no thread either.
+fn is_of_kernel(request: &Request<'_>, op: Opcode) -> bool {
+    let by_itself = match op {
+        Opcode::Forget | Opcode::BatchForget | Opcode::Interrupt | Opcode::Destroy => true,
+        Opcode::Release | Opcode::Releasedir => true,
+        Opcode::Write => request.arg::<ReadIn>().is_ok_and(|arg| arg.bits & WRITE_CACHE != 0),
+        _ => false,
+    };
+    request.header.pid == 0 && by_itself
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::protocol::wire::InHeader;
+    use zerocopy::IntoBytes;
+
+    /// Counts a request of this header.
+    fn count(top: &Top, header: InHeader, answered: &Answered) {
+        let mut body = [0; 8];
+        top.count(&Request::from_parts(header, &[], &mut body, 0).unwrap(), answered);
+    }
+
+    #[test]
+    fn the_kernels_own_requests_are_no_process_and_no_user() {
+        let (top, mut body) = (Top::default(), [0; 8]);
+        top.watch();
+        count(&top, InHeader::default(), &answered(Opcode::BatchForget, 0));
+        count(&top, InHeader::default(), &answered(Opcode::Release, 0));
+        count(&top, InHeader { uid: 7, ..InHeader::default() }, &answered(Opcode::Lookup, 0));
+        for bits in [WRITE_CACHE, 0] {
+            let (arg, header) = (ReadIn { bits, ..ReadIn::default() }, InHeader::default());
+            let request = Request::from_parts(header, arg.as_bytes(), &mut body, 0).unwrap();
+            top.count(&request, &answered(Opcode::Write, 5));
+        }
+        let keys = |loads: Vec<Load>| -> Vec<(u32, u64, u64)> {
+            loads.iter().map(|load| (load.key, load.requests, load.written)).collect()
+        };
+        assert_eq!(keys(top.processes()), [(Load::KERNEL, 3, 5), (0, 2, 5)]);
+        assert_eq!(keys(top.users()), [(0, 1, 5), (7, 1, 0)]);
+    }
 
     fn answered(op: Opcode, bytes: u64) -> Answered {
         Answered { op, took_ns: 10, errno: 0, bytes }
@@ -169,10 +221,10 @@ mod tests {
         assert!(top.is_watched(Instant::now()) && top.watch());
         for n in 0..100_000 {
             let header = InHeader { uid: n % 1000, pid: n, ..InHeader::default() };
-            top.count(&header, &answered(Opcode::Lookup, 0));
+            count(&top, header, &answered(Opcode::Lookup, 0));
             if n % 10 == 0 {
                 let header = InHeader { uid: 7777, pid: 1 << 30, ..InHeader::default() };
-                top.count(&header, &answered(Opcode::Write, 5));
+                count(&top, header, &answered(Opcode::Write, 5));
             }
         }
         let (users, processes) = (top.users(), top.processes());
@@ -190,7 +242,7 @@ mod tests {
     fn watching_again_after_a_pause_begins_anew() {
         let top = Top::default();
         top.watch();
-        top.count(&InHeader::default(), &answered(Opcode::Read, 3));
+        count(&top, InHeader::default(), &answered(Opcode::Read, 3));
         assert_eq!((top.users()[0].read, top.users()[0].requests), (3, 1));
         top.interest.end_soon();
         assert!(!top.is_watched(Instant::now()) && !top.watch());

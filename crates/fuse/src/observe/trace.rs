@@ -8,6 +8,7 @@
 //!
 //! Names are copied before a request is handled, because the reply overwrites them.
 
+use crate::caller::shown_user;
 use crate::observe::interest::{Interest, State};
 use crate::protocol::traced::{Facts, NAMES_MAX, names};
 use crate::protocol::{Opcode, Reply, Request};
@@ -114,7 +115,7 @@ impl Trace {
         let Some(facts) = Facts::of(op, request) else { return false };
         noted.names.clear();
         noted.names.extend_from_slice(names(op, request.payload()));
-        noted.facts = facts;
+        noted.facts = Facts { uid: shown_user(&request.header), ..facts };
         true
     }
 

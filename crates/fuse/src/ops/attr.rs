@@ -32,6 +32,7 @@ pub(crate) fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
 pub(crate) fn setattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: SetattrIn = request.arg()?;
     let set = wanted(&arg)?;
+    cx.identify_for_set_id(request.node())?;
     let nothing = SetAttr { by_handle: set.by_handle, ..SetAttr::default() };
     let is_stripped = cx.session.stripped.take(request.node(), cx.tid);
     if request.may_wait() && sets_mtime(&arg) && cx.session.may_have_pages(request.node()) {

@@ -38,7 +38,10 @@ pub(crate) fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
         IOCTL_CONTROL if (arg.in_size as usize) < PAGE || (arg.out_size as usize) < PAGE => {
             Err(Errno::EINVAL)
         }
-        IOCTL_CONTROL => control(cx, request),
+        IOCTL_CONTROL => {
+            cx.identify();
+            control(cx, request)
+        }
         _ => Err(Errno::ENOTTY),
     }
 }

@@ -32,7 +32,12 @@ pub(crate) fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
 
 /// Opens a file that appeared between the kernel's lookup and its CREATE, through the library.
 #[cold]
-fn open_existing(cx: &Context<'_>, dir: Ino, name: &[u8], arg: &CreateIn) -> Result<Attr, Errno> {
+fn open_existing(
+    cx: &mut Context<'_>,
+    dir: Ino,
+    name: &[u8],
+    arg: &CreateIn,
+) -> Result<Attr, Errno> {
     let attr = cx.volume.namespace().lookup(cx.who, dir, name)?;
     if attr.kind != FileKind::Regular {
         // The kernel must look again: it would open this as a file.

@@ -56,8 +56,11 @@ pub(crate) fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>
             return Err(Errno::ENOSYS);
         }
         Opcode::Ioctl => return Err(Errno::ENOTTY),
-        _ if !is_owner(cx.who.uid) => return Err(Code::Access.into()),
         _ => {}
+    }
+    cx.identify();
+    if !is_owner(cx.who.uid) {
+        return Err(Code::Access.into());
     }
     if request.node() == DIRECTORY {
         in_directory(op, cx, request)

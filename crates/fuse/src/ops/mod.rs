@@ -32,6 +32,7 @@ pub(crate) mod tree;
 pub(crate) mod tree_change;
 pub(crate) mod xattr;
 
+use crate::caller::{UNKNOWN, identify};
 use crate::protocol::control::Cursor;
 use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
@@ -55,6 +56,27 @@ pub(crate) struct Context<'a> {
     pub who: &'a mut Caller,
     /// Thread that waits for the reply; 0: in another pid namespace.
     pub tid: u32,
+}
+
+impl Context<'_> {
+    /// Finds out the caller, if the kernel has not sent it. Must be called before a permission
+    /// that the kernel has not checked is decided by the user.
+    pub(crate) fn identify(&mut self) {
+        if self.who.uid == UNKNOWN {
+            identify(self.who, self.tid);
+        }
+    }
+
+    /// The same before a change that clears set-id bits, which depends on the user: only if the
+    /// inode has some.
+    pub(crate) fn identify_for_set_id(&mut self, ino: Ino) -> Result<(), Errno> {
+        if self.who.uid == UNKNOWN
+            && self.volume.attributes().getattr(ino)?.mode & (S_ISUID | S_ISGID) != 0
+        {
+            self.identify();
+        }
+        Ok(())
+    }
 }
 
 /// Returns whether a user could read the volume itself.

@@ -55,7 +55,12 @@ pub(crate) fn access_mask(flags: u32) -> u32 {
 }
 
 /// `O_TRUNC`. The right to write has been checked.
-pub(crate) fn truncate_at_open(cx: &Context<'_>, ino: Ino, open_flags: u32) -> Result<Attr, Errno> {
+pub(crate) fn truncate_at_open(
+    cx: &mut Context<'_>,
+    ino: Ino,
+    open_flags: u32,
+) -> Result<Attr, Errno> {
+    cx.identify_for_set_id(ino)?;
     let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
     let attr = cx.volume.attributes().setattr(cx.who, ino, &set)?;
     match open_flags & OPEN_KILL_SUIDGID {

@@ -3,7 +3,7 @@
 use super::remove::loses_name;
 use super::stream::is_control_name;
 use super::{Context, Outcome};
-use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE};
+use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 use crate::protocol::wire::{Rename2In, RenameIn};
 use crate::protocol::{Errno, Request};
 use crate::tokens::is_virtual;
@@ -48,16 +48,16 @@ fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> 
     Ok(0)
 }
 
-/// Decodes the flags of `renameat2`. A whiteout is for overlays that keep their upper layer here,
-/// which needs a device file in the same transaction; it is refused like any unknown flag.
+/// Decodes the flags of `renameat2`. An unknown one is refused here, contradictory ones by the
+/// volume.
 fn rename_flags(bits: u32) -> Result<RenameFlags, Errno> {
-    let known = RENAME_NOREPLACE | RENAME_EXCHANGE;
-    if bits & !known != 0 || bits & known == known {
+    if bits & !(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) != 0 {
         return Err(Errno::EINVAL);
     }
     Ok(RenameFlags {
         noreplace: bits & RENAME_NOREPLACE != 0,
         exchange: bits & RENAME_EXCHANGE != 0,
+        whiteout: bits & RENAME_WHITEOUT != 0,
     })
 }
 
@@ -70,7 +70,8 @@ mod tests {
         assert_eq!(rename_flags(0), Ok(RenameFlags::default()));
         assert!(rename_flags(1).unwrap().noreplace);
         assert!(rename_flags(2).unwrap().exchange);
-        for bad in [3, 4, 5, 8, u32::MAX] {
+        assert_eq!(rename_flags(5).map(|it| (it.noreplace, it.whiteout)), Ok((true, true)));
+        for bad in [8, 9, u32::MAX] {
             assert_eq!(rename_flags(bad), Err(Errno::EINVAL), "{bad}");
         }
     }

@@ -128,7 +128,7 @@ fn own_attr(id: Ino) -> Attr {
 }
 
 /// IOCTL: keeps a question. Nothing is read from the device.
-fn ask(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
+fn ask(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: IoctlIn = request.arg()?;
     if arg.cmd != IOCTL_ASK {
         return Err(Errno::ENOTTY);
@@ -137,6 +137,7 @@ fn ask(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         return Err(Errno::EINVAL);
     }
     let question = parse(request.payload())?;
+    cx.identify();
     if question.kind == Kind::Totals && cx.who.uid != 0 {
         // The walk that it is for others remembers everything that it has found.
         return Err(Errno::EPERM);

@@ -190,8 +190,8 @@ fn open(cx: &mut Context<'_>, request: &mut Request<'_>, node: &Shared) -> Outco
     if arg.flags & O_TRUNC != 0 {
         // The token is the permission.
         let mut root = Caller::root();
-        let cx = Context { who: &mut root, ..*cx };
-        let _: Attr = truncate_at_open(&cx, node.ino, arg.open_flags)?;
+        let mut cx = Context { who: &mut root, ..*cx };
+        let _: Attr = truncate_at_open(&mut cx, node.ino, arg.open_flags)?;
         cx.session.written_by_token(node.ino, 0, attr.size);
     }
     let open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH;

@@ -46,6 +46,8 @@ pub(crate) fn get(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub(crate) fn list(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     supported(cx)?;
     let arg: GetxattrIn = request.arg()?;
+    // Names of `trusted` are for the superuser.
+    cx.identify();
     let names = cx.volume.attributes().listxattr(cx.who, request.node())?;
     sized(request, arg.size, &names)
 }

@@ -28,7 +28,8 @@ pub const SETATTR_KILL_SUIDGID: u32 = 1 << 11;
 /// `ReadIn::bits`: a program's read or write that bypasses the page cache; requests for the page
 /// cache have no owner of locks.
 pub const BY_LOCK_OWNER: u32 = 1 << 1;
-/// `ReadIn::bits` of a write: pages that were stored in a mapping, or collected by the kernel.
+/// `ReadIn::bits` of a write: pages that were stored in a mapping, or collected by the kernel, not
+/// written by the caller that the header names.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// `ReadIn::bits` of a write: clear set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
@@ -51,6 +52,8 @@ pub const FSYNC_DATASYNC: u32 = 1 << 0;
 pub const RENAME_NOREPLACE: u32 = 1 << 0;
 /// Swap the two files.
 pub const RENAME_EXCHANGE: u32 = 1 << 1;
+/// `renameat2`: leave a whiteout.
+pub const RENAME_WHITEOUT: u32 = 1 << 2;
 
 /// `FallocateIn::mode`: leave the size.
 pub const FALLOC_KEEP_SIZE: u32 = 1 << 0;

@@ -22,8 +22,12 @@ pub enum Take {
     IfWriteback,
     /// If the transport can do it.
     IfRings,
-    /// If the kernel checks permissions: it must then know access control lists.
+    /// If the kernel checks permissions.
     IfKernelChecks,
+    /// If the kernel checks permissions, and access control lists are kept: it must know them.
+    IfLists,
+    /// With the mount option `no_handles`.
+    IfNoHandles,
     /// If another process changes the volume.
     IfFollows,
     /// Never.
@@ -65,7 +69,7 @@ capabilities! {
     NO_OPEN_SUPPORT 17 Never "An advertisement; what counts is answering OPEN with ENOSYS.";
     PARALLEL_DIROPS 18 Always "Lookups and listings of one directory run side by side.";
     HANDLE_KILLPRIV 19 Never "Superseded by HANDLE_KILLPRIV_V2.";
-    POSIX_ACL 20 IfKernelChecks
+    POSIX_ACL 20 IfLists
         "Access control lists, where the kernel checks; else they pass through, and we check.";
     ABORT_ERROR 21 Never "An abort looks like an unmount to us: we end in both cases.";
     MAX_PAGES 22 Always "Requests of more than 128 KiB.";
@@ -86,10 +90,11 @@ capabilities! {
     HAS_EXPIRE_ONLY 35 Always "Names of a removed tree expire at once, and are dropped later.";
     DIRECT_IO_ALLOW_MMAP 36 Always "Shared mappings of files open for direct I/O.";
     PASSTHROUGH 37 Never "File data does not live in files of another file system.";
-    NO_EXPORT_SUPPORT 38 Never "Would switch handles off.";
+    NO_EXPORT_SUPPORT 38 IfNoHandles "Switches handles off.";
     HAS_RESEND 39 Never
         "An advertisement: requests can be sent again to the next server (`mount/kept.rs`).";
-    ALLOW_IDMAP 40 Never "Needs default_permissions and callers without ids.";
+    ALLOW_IDMAP 40 IfKernelChecks
+        "Idmapped mounts. Only requests that create then name their caller (`caller.rs`).";
     OVER_IO_URING 41 IfRings "Requests by shared rings.";
     REQUEST_TIMEOUT 42 Never "A slow device would abort the whole mount.";
 }
@@ -109,8 +114,12 @@ pub struct Wish {
     pub no_open: bool,
     /// The transport can use rings.
     pub rings: bool,
-    /// The kernel checks permissions (`default_permissions`), and access control lists are kept.
+    /// The kernel checks permissions (`default_permissions`).
     pub kernel_checks: bool,
+    /// The kernel checks permissions, and access control lists are kept.
+    pub lists: bool,
+    /// Files have no handles.
+    pub no_handles: bool,
     /// Another process changes the volume.
     pub follows: bool,
 }
@@ -190,6 +199,8 @@ fn wanted(wish: &Wish) -> u64 {
             Take::IfWriteback => wish.writeback,
             Take::IfRings => wish.rings,
             Take::IfKernelChecks => wish.kernel_checks,
+            Take::IfLists => wish.kernel_checks && wish.lists,
+            Take::IfNoHandles => wish.no_handles,
             Take::IfFollows => wish.follows,
             Take::Never => false,
         };
@@ -210,6 +221,8 @@ mod tests {
         no_open: false,
         rings: false,
         kernel_checks: false,
+        lists: true,
+        no_handles: false,
         follows: false,
     };
 
@@ -260,6 +273,17 @@ mod tests {
         let wish = Wish { rings: true, writeback: true, ..WISH };
         let (_, agreed) = negotiate(&offer(u64::MAX), &wish).unwrap();
         assert!(agreed.has(ATOMIC_O_TRUNC | OVER_IO_URING | WRITEBACK_CACHE));
+    }
+
+    /// A kernel refuses a mount that takes ALLOW_IDMAP and leaves permissions to the server.
+    #[test]
+    fn idmaps_need_the_kernels_checks() {
+        let agreed = |wish: Wish| negotiate(&offer(u64::MAX), &wish).unwrap().1;
+        assert!(!agreed(WISH).has(ALLOW_IDMAP) && !agreed(WISH).has(POSIX_ACL));
+        let wish = Wish { kernel_checks: true, ..WISH };
+        assert!(agreed(wish).has(ALLOW_IDMAP | POSIX_ACL));
+        let wish = Wish { lists: false, ..wish };
+        assert!(agreed(wish).has(ALLOW_IDMAP) && !agreed(wish).has(POSIX_ACL));
     }
 
     #[test]

@@ -161,11 +161,49 @@ fn exchange() {
 }
 
 #[test]
-fn whiteouts_are_refused() {
-    let Some(m) = mount_only("") else { return };
-    touch(m.path("a"));
-    fails!(INVAL, rename2(m.path("a"), m.path("b"), RenameFlags::WHITEOUT));
-    assert_eq!(list(&m.dir), ["a"]);
+fn whiteouts() {
+    for options in ["", "allow_other", "allow_other,no_default_permissions"] {
+        let Some(m) = mount(options) else { return };
+        let is_whiteout = |name: &str| {
+            let found = lstat(m.path(name)).unwrap();
+            (found.st_mode, found.st_rdev, found.st_nlink) == (0o020_000, 0, 1)
+        };
+        chmod(&m.dir, 0o777);
+        std::fs::write(m.path("a"), b"a").unwrap();
+        rename2(m.path("a"), m.path("b"), RenameFlags::WHITEOUT).unwrap();
+        assert!(is_whiteout("a"));
+        assert_eq!(std::fs::read(m.path("b")).unwrap(), b"a");
+        // Over a file; into another directory, whose counts are right; of a directory.
+        mkdir(m.path("dir"), 0o755).unwrap();
+        touch(m.path("dir/over"));
+        rename2(m.path("b"), m.path("dir/over"), RenameFlags::WHITEOUT).unwrap();
+        let links = stat(&m.dir).unwrap().st_nlink;
+        mkdir(m.path("to"), 0o755).unwrap();
+        rename2(m.path("dir"), m.path("to/dir"), RenameFlags::WHITEOUT).unwrap();
+        assert!(is_whiteout("b") && is_whiteout("dir"));
+        assert_eq!(stat(&m.dir).unwrap().st_nlink, links);
+        assert_eq!(list(&m.dir), ["a", "b", "dir", "to"]);
+        // With NOREPLACE, not with EXCHANGE; never over two names of one file.
+        let both = RenameFlags::WHITEOUT | RenameFlags::NOREPLACE;
+        fails!(EXIST, rename2(m.path("a"), m.path("b"), both));
+        let contradictory = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+        fails!(INVAL, rename2(m.path("a"), m.path("b"), contradictory));
+        link(m.path("to/dir/over"), m.path("one")).unwrap();
+        rename2(m.path("to/dir/over"), m.path("one"), RenameFlags::WHITEOUT).unwrap();
+        assert_eq!(stat(m.path("to/dir/over")).unwrap().st_nlink, 2);
+        if options.is_empty() {
+            continue;
+        }
+        // An unprivileged user leaves a whiteout of its own.
+        as_user(USER, &[], || {
+            touch(m.path("own"));
+            rename2(m.path("own"), m.path("moved"), RenameFlags::WHITEOUT).unwrap();
+            fails!(ACCESS, rename2(m.path("to/dir"), m.path("mine"), RenameFlags::WHITEOUT));
+        });
+        assert!(is_whiteout("own"));
+        let found = lstat(m.path("own")).unwrap();
+        assert_eq!((found.st_uid, found.st_gid), (USER, USER));
+    }
 }
 
 /// Moves between two directories from both sides at once must neither deadlock nor lose anything.

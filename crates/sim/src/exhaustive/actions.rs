@@ -132,8 +132,9 @@ impl List {
 
     fn renames(&mut self) {
         let plain = RenameFlags::default();
-        let exchange = RenameFlags { exchange: true, noreplace: false };
-        let noreplace = RenameFlags { exchange: false, noreplace: true };
+        let exchange = RenameFlags { exchange: true, ..RenameFlags::default() };
+        let noreplace = RenameFlags { noreplace: true, ..RenameFlags::default() };
+        let whiteout = RenameFlags { whiteout: true, ..plain };
         for (from, to, flags) in [
             // Over a file: in one directory, across two, over one that is held.
             ("A/foo", "A/bar", plain),
@@ -170,6 +171,11 @@ impl List {
             ("A/foo", "B/foo", noreplace),
             ("A/dir", "B/foo", noreplace),
             ("B/bar", "A/third", noreplace),
+            // Whiteouts: over nothing, over a file, of a directory, and of two names of one file.
+            ("A/foo", "A/third", whiteout),
+            ("A/foo", "B/bar", whiteout),
+            ("A/dir", "B/dir", whiteout),
+            ("A/foo", "B/foo", whiteout),
         ] {
             let op = Op::Rename { who: ROOT, from: place(from), to: place(to), flags };
             // The directory that lost the name: the one it came to knows already by the file.

@@ -141,7 +141,12 @@ impl Flavour {
 
     fn rename(self, rng: &mut Rng, noreplace: bool, exchange: bool) -> Op {
         let (from, to) = (self.at(rng), self.at(rng));
-        Op::Rename { who: ROOT, from, to, flags: RenameFlags { noreplace, exchange } }
+        Op::Rename {
+            who: ROOT,
+            from,
+            to,
+            flags: RenameFlags { noreplace, exchange, whiteout: false },
+        }
     }
 
     /// A batch in two directories, whose own names stay, or in one.
@@ -168,7 +173,7 @@ impl Flavour {
                 4 => Change::Dir { path, mode: 0o777 },
                 5 => Change::Link { from: path, to: other },
                 6..9 => {
-                    let flags = RenameFlags { noreplace: false, exchange: rng.chance(30) };
+                    let flags = RenameFlags { exchange: rng.chance(30), ..RenameFlags::default() };
                     Change::Rename { from: path, to: other, flags }
                 }
                 9..11 => Change::Remove { path },

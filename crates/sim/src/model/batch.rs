@@ -101,7 +101,7 @@ impl Model {
                 if is_dots(from.1) || is_dots(to.1) {
                     return Err(Code::Busy);
                 }
-                self.rename(who, from, to, *flags)
+                self.rename(who, from, to, *flags, ino).map(|_| ())
             }
             Change::Remove { path } => {
                 let (dir, name) = self.place(who, start, path, false)?;

@@ -179,15 +179,17 @@ impl Model {
         Ok(())
     }
 
-    /// Renames, replacing or swapping as POSIX and Linux' `renameat2` say.
+    /// Renames, replacing or swapping as POSIX and Linux' `renameat2` say. Returns the whiteout
+    /// that it leaves, if it does.
     pub(crate) fn rename(
         &mut self,
         who: &Caller,
         from: At,
         to: At,
         flags: RenameFlags,
-    ) -> Outcome<()> {
-        if flags.noreplace && flags.exchange {
+        ino: Option<Ino>,
+    ) -> Outcome<Option<Ino>> {
+        if flags.exchange && (flags.noreplace || flags.whiteout) {
             return Err(Code::Invalid);
         }
         if from.0.root() != to.0.root() {
@@ -208,7 +210,7 @@ impl Model {
         self.may_rename(who, from, to, (source, target), flags)?;
         if target == Some(source) {
             // Two names of one file (or the same name): nothing happens, by POSIX.
-            return Ok(());
+            return Ok(None);
         }
         self.remove(from.0, from.1);
         if let Some(target) = target {
@@ -224,7 +226,9 @@ impl Model {
         self.insert(to.0, to.1, source);
         self.nodes.get_mut(&source).expect("found").parent = to.0;
         self.touch_ctime(source);
-        Ok(())
+        let kind = FileKind::CharDevice;
+        let birth = Birth { kind, perm: 0, rdev: 0, body: Body::Special };
+        Ok(flags.whiteout.then(|| self.make(who, from, birth, ino)))
     }
 
     /// Keeps an inode alive without a name.

@@ -4,7 +4,7 @@ use super::*;
 use shoal::raw::{Caller, RenameFlags, SetAttr};
 
 const TOP: Ino = Ino(1);
-const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false };
+const PLAIN: RenameFlags = RenameFlags { noreplace: false, exchange: false, whiteout: false };
 
 fn model() -> Model {
     Model::new(TOP, 0o777, 0, 0)
@@ -30,7 +30,7 @@ fn rename_rules() {
     assert_eq!(m.rename(&root, (a, b"b"), (a, b"f"), PLAIN), Err(Code::NotDirectory));
     assert_eq!(m.rename(&root, (a, b"f"), (TOP, b"g"), PLAIN), Ok(()));
     assert_eq!(m.find(b"a/f"), Some(f), "two names of one file: nothing happens");
-    let swap = RenameFlags { exchange: true, noreplace: false };
+    let swap = RenameFlags { exchange: true, ..RenameFlags::default() };
     assert_eq!(m.rename(&root, (a, b"b"), (TOP, b"g"), swap), Ok(()));
     assert_eq!((m.find(b"g"), m.find(b"a/b")), (Some(b), Some(f)));
     assert_eq!(m.node(b).unwrap().parent, TOP);

@@ -38,9 +38,13 @@ impl Change {
         }
     }
 
-    /// Returns whether it makes an inode.
+    /// Returns whether it may make an inode.
     pub fn makes(&self) -> bool {
-        matches!(self, Change::File { .. } | Change::Dir { .. } | Change::Symlink { .. })
+        match self {
+            Change::File { .. } | Change::Dir { .. } | Change::Symlink { .. } => true,
+            Change::Rename { flags, .. } => flags.whiteout,
+            _ => false,
+        }
     }
 
     /// Bytes of contents.
@@ -110,8 +114,7 @@ impl fmt::Display for Change {
             Change::Link { from, to } => write!(f, " {} as {}", shown(from), shown(to)),
             Change::Rename { from, to, flags } => {
                 write!(f, " {} to {}", shown(from), shown(to))?;
-                f.write_str(if flags.exchange { " exchange" } else { "" })?;
-                f.write_str(if flags.noreplace { " noreplace" } else { "" })
+                f.write_str(super::way(*flags))
             }
             Change::Remove { path } | Change::RemoveDir { path } => write!(f, " {}", shown(path)),
             Change::SetXattr { path, name, data } => {

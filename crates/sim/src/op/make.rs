@@ -68,6 +68,12 @@ pub fn rename(from: Place, to: Place) -> Op {
     Op::Rename { who: ROOT, from, to, flags: RenameFlags::default() }
 }
 
+/// Renames, and leaves a whiteout.
+pub fn whiteout(from: Place, to: Place) -> Op {
+    let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
+    Op::Rename { who: ROOT, from, to, flags }
+}
+
 /// Makes several changes, whose paths are relative to a directory, as one.
 pub fn batch(start: &str, changes: Vec<Change>) -> Op {
     Op::Batch { who: ROOT, start: path(start), changes }

@@ -25,8 +25,7 @@ impl fmt::Display for Op {
             | Op::Lookup { who, at } => write!(f, " {at} by {who:?}"),
             Op::Rename { who, from, to, flags } => {
                 write!(f, " {from} to {to} by {who:?}")?;
-                f.write_str(if flags.exchange { " exchange" } else { "" })?;
-                f.write_str(if flags.noreplace { " noreplace" } else { "" })
+                f.write_str(super::way(*flags))
             }
             Op::Tmpfile { who, dir, mode, slot } => {
                 write!(f, " in {dir} {mode:#o} as open#{slot} by {who:?}")

@@ -7,7 +7,7 @@ use crate::exec::Lockstep;
 use crate::model::Model;
 use crate::op::{Change, Op, Place, Target};
 use crate::rng::Rng;
-use shoal::raw::{Caller, Ino, RenameFlags, SetAttr, SetTime};
+use shoal::raw::{Caller, Ino, SetAttr, SetTime};
 
 /// Changes of most batches, and of long ones.
 const CHANGES_MAX: u64 = 6;
@@ -116,12 +116,7 @@ impl Workload {
             }
             12..=14 => {
                 let (from, to) = (self.path_in(run, start, 95), self.path_in(run, start, 50));
-                let (noreplace, exchange) = match self.rng.below(10) {
-                    0 => (true, false),
-                    1..=2 => (false, true),
-                    _ => (false, false),
-                };
-                Change::Rename { from, to, flags: RenameFlags { noreplace, exchange } }
+                Change::Rename { from, to, flags: self.rename_flags() }
             }
             15..=16 => Change::Remove { path: self.path_in(run, start, 95) },
             17 => Change::RemoveDir { path: self.path_in(run, start, 95) },

@@ -3,13 +3,20 @@
 
 use shoal::raw::{Fallocate, RenameFlags};
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::op::make::{self, at, create, fsync, link, mkdir, path, rename, rmdir, unlink};
-use shoal_sim::op::{Data, Op, Place, Who};
+use shoal_sim::op::make::{
+    self, at, create, fsync, link, mkdir, path, rename, rmdir, unlink, whiteout,
+};
+use shoal_sim::op::{Change, Data, Op, Place, Who};
 use shoal_sim::runner::{Settings, Sim};
 use shoal_sim::workload::Workload;
 
 fn exchange(from: Place, to: Place) -> Op {
-    Op::Rename { who: Who::Root, from, to, flags: RenameFlags { noreplace: false, exchange: true } }
+    Op::Rename {
+        who: Who::Root,
+        from,
+        to,
+        flags: RenameFlags { exchange: true, ..RenameFlags::default() },
+    }
 }
 
 fn write(file: &str, offset: u64, len: u32) -> Op {
@@ -46,6 +53,42 @@ fn replacing_a_file_by_rename_is_all_or_nothing() {
         Op::Sync,
     ];
     assert!(crash_everywhere("replace", settings(), ops) > 20);
+}
+
+/// A crash never shows the old name without the whiteout, nor the whiteout without the new name.
+#[test]
+fn a_whiteout_comes_with_its_rename_or_not_at_all() {
+    let long = "l".repeat(250);
+    let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
+    let in_batch =
+        |from: &str, to: &str| Change::Rename { from: from.into(), to: to.into(), flags };
+    let ops = vec![
+        mkdir("", "up"),
+        mkdir("", "work"),
+        create("up", "f"),
+        mkdir("up", "dir"),
+        create("up/dir", &long),
+        create("work", "over"),
+        Op::Sync,
+        whiteout(at("up", "f"), at("up", "g")),
+        fsync("up"),
+        whiteout(at("up", "g"), at("work", "over")),
+        whiteout(at("up", "dir"), at("work", "dir")),
+        Op::Sync,
+        // The whiteout itself is moved, and replaced.
+        rename(at("work", "over"), at("up", "g")),
+        whiteout(at("work/dir", &long), at("up", &long)),
+        Op::Checkpoint,
+        make::batch("", vec![in_batch("up/g", "work/g"), in_batch("up/g", "work/h")]),
+        Op::Sync,
+        unlink("up", "g"),
+        Op::Sync,
+    ];
+    for inode_size in [256, 512] {
+        let mut settings = settings();
+        settings.mkfs.inode_size = inode_size;
+        assert!(crash_everywhere("whiteouts", settings, ops.clone()) > 20);
+    }
 }
 
 #[test]

@@ -217,7 +217,7 @@ fn rows(
     seconds: f64,
     name: &dyn Fn(u32) -> (u32, String),
 ) -> Vec<Row> {
-    let mut rows = BTreeMap::<u32, Row>::new();
+    let mut rows = BTreeMap::<(u32, String), Row>::new();
     for load in now {
         let old = before.iter().find(|old| old.key == load.key).copied().unwrap_or_default();
         // A row may have been another's in between.
@@ -227,10 +227,11 @@ fn rows(
             continue;
         }
         let (id, name) = name(load.key);
+        let key = (id, name.clone());
         let new =
             Row { id, name, user: load.uid, requests: 0.0, read: 0.0, written: 0.0, busy: 0.0 };
         // The threads of a process are one row.
-        let row = rows.entry(id).or_insert(new);
+        let row = rows.entry(key).or_insert(new);
         row.requests += requests;
         row.read += rate(load.read, old.read);
         row.written += rate(load.written, old.written);
@@ -243,8 +244,10 @@ fn rows(
 
 /// Returns the process that a thread belongs to, and its name, as far as it can be seen.
 pub(crate) fn process(thread: u32) -> (u32, String) {
-    if thread == 0 {
-        return (0, "(in another container)".into());
+    match thread {
+        0 => return (0, "(in another container)".into()),
+        Load::KERNEL => return (0, "(kernel)".into()),
+        _ => {}
     }
     let Ok(status) = fs::read(format!("/proc/{thread}/status")) else {
         return (thread, "(ended)".into());
@@ -307,6 +310,8 @@ mod tests {
         let (id, name) = process(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
         assert_eq!(id, std::process::id());
         assert!(!name.is_empty());
-        assert_eq!(process(u32::MAX), (u32::MAX, "(ended)".into()));
+        assert_eq!(process(u32::MAX - 1), (u32::MAX - 1, "(ended)".into()));
+        let [kernel, hidden] = [Load::KERNEL, 0].map(|thread| process(thread).1);
+        assert_eq!([&*kernel, &hidden], ["(kernel)", "(in another container)"]);
     }
 }

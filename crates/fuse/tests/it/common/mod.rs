@@ -434,6 +434,12 @@ pub(crate) fn create(path: impl AsRef<Path>, flags: OFlags, mode: u32) -> Res<Ow
     rustix::fs::open(path.as_ref(), flags, Mode::from_raw_mode(mode))
 }
 
+/// Makes a file without a name.
+pub(crate) fn unnamed(dir: impl AsRef<Path>) -> OwnedFd {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open(dir.as_ref(), flags, Mode::from_raw_mode(0o600)).unwrap()
+}
+
 /// Makes an empty file.
 pub(crate) fn touch(path: impl AsRef<Path>) {
     drop(create(path, OFlags::WRONLY, 0o644).unwrap());
@@ -520,6 +526,35 @@ pub(crate) fn list(path: impl AsRef<Path>) -> Vec<String> {
 pub(crate) fn copy_program(from: &str, to: impl AsRef<Path>) {
     let done = std::process::Command::new("cp").arg(from).arg(to.as_ref()).status().unwrap();
     assert!(done.success(), "{from} to {:?}: {done}", to.as_ref());
+}
+
+/// Mounts a directory at another one, with the ids of a user namespace.
+pub(crate) fn idmapped(of: &Path, at: &Path, namespace: &OwnedFd) -> Res<()> {
+    use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+    use std::os::fd::AsRawFd;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, of, flags)?;
+    let attr = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: namespace.as_raw_fd() as u64,
+    };
+    // SAFETY: descriptors that are open, an empty string, and a struct of the size given.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of_val(&attr),
+        )
+    };
+    if set != 0 {
+        return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap());
+    }
+    move_mount(&tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
 }
 
 /// Makes the kernel drop every unused inode from its cache.

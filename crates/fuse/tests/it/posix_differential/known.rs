@@ -14,11 +14,6 @@ pub(super) struct Difference {
 
 pub(super) const DIFFERENCES: &[Difference] = &[
     Difference {
-        reason: "`RENAME_WHITEOUT` is refused",
-        shoal_checks: false,
-        applies: |call, _, shoal| call.contains("WHITEOUT") && shoal.fails("EINVAL"),
-    },
-    Difference {
         reason: "`chown` with neither owner nor group succeeds for everybody",
         shoal_checks: false,
         applies: |call, reference, shoal| {
