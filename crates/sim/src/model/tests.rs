@@ -24,18 +24,18 @@ fn rename_rules() {
     let f = m.create(&root, (a, b"f"), 0o644, None).unwrap();
     m.link(&root, f, (TOP, b"g")).unwrap();
     check(&mut m);
-    assert_eq!(m.rename(&root, (TOP, b"a"), (b, b"x"), PLAIN), Err(Code::Invalid));
-    assert_eq!(m.rename(&root, (a, b"b"), (TOP, b"a"), PLAIN), Err(Code::NotEmpty));
-    assert_eq!(m.rename(&root, (a, b"f"), (a, b"b"), PLAIN), Err(Code::IsDirectory));
-    assert_eq!(m.rename(&root, (a, b"b"), (a, b"f"), PLAIN), Err(Code::NotDirectory));
-    assert_eq!(m.rename(&root, (a, b"f"), (TOP, b"g"), PLAIN), Ok(()));
+    assert_eq!(m.rename(&root, (TOP, b"a"), (b, b"x"), PLAIN, None), Err(Code::Invalid));
+    assert_eq!(m.rename(&root, (a, b"b"), (TOP, b"a"), PLAIN, None), Err(Code::NotEmpty));
+    assert_eq!(m.rename(&root, (a, b"f"), (a, b"b"), PLAIN, None), Err(Code::IsDirectory));
+    assert_eq!(m.rename(&root, (a, b"b"), (a, b"f"), PLAIN, None), Err(Code::NotDirectory));
+    assert_eq!(m.rename(&root, (a, b"f"), (TOP, b"g"), PLAIN, None), Ok(None));
     assert_eq!(m.find(b"a/f"), Some(f), "two names of one file: nothing happens");
     let swap = RenameFlags { exchange: true, ..RenameFlags::default() };
-    assert_eq!(m.rename(&root, (a, b"b"), (TOP, b"g"), swap), Ok(()));
+    assert_eq!(m.rename(&root, (a, b"b"), (TOP, b"g"), swap, None), Ok(None));
     assert_eq!((m.find(b"g"), m.find(b"a/b")), (Some(b), Some(f)));
     assert_eq!(m.node(b).unwrap().parent, TOP);
     check(&mut m);
-    m.rename(&root, (a, b"b"), (a, b"f"), PLAIN).unwrap();
+    m.rename(&root, (a, b"b"), (a, b"f"), PLAIN, None).unwrap();
     assert_eq!(m.node(f).unwrap().nlink, 2);
     check(&mut m);
 }
