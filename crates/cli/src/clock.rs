@@ -6,26 +6,9 @@
 use std::fmt::Write;
 
 use shoal::raw::Time;
+use shoal::raw::text::{self, civil};
 
 const SECONDS_PER_DAY: i64 = 86_400;
-
-/// Returns year, month, day of a number of days since 1970 (proleptic Gregorian).
-///
-/// Days are counted from 1 March of year 0, so that the leap day is the last of its year and eras
-/// of 400 years are all alike.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month, day)
-}
 
 /// Returns the days from 1970 to a date: the reverse of [`civil`].
 fn days_to(year: i64, month: i64, day: i64) -> i64 {
@@ -39,9 +22,7 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
 
 /// Formats a time as `2026-11-20 16:47`.
 pub(crate) fn minutes(time: Time) -> String {
-    let (year, month, day) = civil(time.sec.div_euclid(SECONDS_PER_DAY));
-    let second = time.sec.rem_euclid(SECONDS_PER_DAY);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", second / 3600, second / 60 % 60)
+    text::minutes(time.sec)
 }
 
 /// Formats a time as `2026-11-20 16:47:05.123456789 UTC`.

@@ -52,6 +52,9 @@ impl Failure {
                 mounts::explained(&path.to_string(), message).unwrap_or_else(|| message.clone())
             }
             shoal::raw::Error::Refused { message, .. } => message.clone(),
+            shoal::raw::Error::Device(failure) if failure.operation == "open" => {
+                not_opened(&path, failure)
+            }
             other => format!("{path}: {other}"),
         };
         Failure::Line { line, status: UNUSABLE }
@@ -80,6 +83,17 @@ impl Failure {
             _ => Failure::failed("standard output", Reason::from(error)),
         }
     }
+}
+
+/// Returns the line for a file or device that cannot be opened.
+fn not_opened(path: &impl Display, failure: &shoal::raw::DeviceFailure) -> String {
+    let error = io::Error::from_raw_os_error(failure.errno);
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return format!(
+            "{path}: its device or filesystem is read-only (mount it with --read-only, or copy it)"
+        );
+    }
+    format!("{path}: cannot be opened: {}", system_text(&error))
 }
 
 /// Reason why one operation failed, on whichever side, in the same words.
@@ -179,6 +193,20 @@ mod tests {
             shoal::raw::Error::refused(shoal::raw::Code::Busy, "v.img: in use by process 7");
         let Failure::Line { line, status } = Failure::volume("v.img", &refused) else { panic!() };
         assert_eq!((line.as_str(), status), ("v.img: in use by process 7", UNUSABLE));
+    }
+
+    /// It said "open of 0 bytes at byte 0 failed".
+    #[test]
+    fn a_device_that_cannot_be_opened_has_a_remedy() {
+        let line = |errno| {
+            let device = "v.img".to_owned();
+            let failure =
+                shoal::raw::DeviceFailure { operation: "open", device, offset: 0, len: 0, errno };
+            let error = shoal::raw::Error::Device(Box::new(failure));
+            Failure::volume("v.img", &error).line().unwrap_or_default().to_owned()
+        };
+        assert!(line(30).contains("v.img: its device or filesystem is read-only (mount it with"));
+        assert_eq!(line(6), "v.img: cannot be opened: no such device or address");
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! 6. *Finish* the changes that need space, with ordinary transactions; free the orphans; check
 //!    again.
 
+use crate::identity::uuid;
 use crate::passes;
 use crate::reap::Reaper;
 use crate::relief::FromBelow;
@@ -16,6 +17,7 @@ use crate::repair::memory;
 use crate::repair::{Action, Mending, Name, Passed, RepairReport};
 use crate::state::State;
 use crate::storage;
+use crate::text::{counted, minutes};
 use crate::types::{CheckReport, OpenOptions, Problem, Progress, RecoveryReport};
 use crate::volume::{Volume, store_options};
 use shoal_base::{Code, Error, Result};
@@ -227,7 +229,8 @@ fn attempt(
         };
         let Salvaged { store, recovered, losses, held } = salvaged;
         if recovered.needed && recovered.records > 0 {
-            let message = format!("{} records of the journal replayed", recovered.records);
+            let message =
+                format!("{} of the journal replayed", counted(recovered.records, "record"));
             report.actions.push(Action { pass: "journal", message, loses: false });
         }
         let state = State::new(store, options, &FromBelow);
@@ -278,10 +281,10 @@ fn salvage_by_backup(
     let (superblock, chosen) = older.unwrap_or((first, newest));
     let message = format!(
         "both copies of the superblock are lost; the backup superblock at byte {} is of volume {}, \
-         made {} s after 1970, checkpoint {}; make sure that this is the intended volume",
+         made {} UTC, checkpoint {}; make sure that this is the intended volume",
         backup_superblock_at(superblock.checkpoint),
-        superblock.id.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
-        superblock.created,
+        uuid(&superblock.id),
+        minutes(superblock.created),
         chosen.store.checkpoints().newest().checkpoint.epoch,
     );
     report.actions.push(Action { pass: "superblock", message, loses: true });

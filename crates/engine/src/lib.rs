@@ -3,6 +3,7 @@
 //! Modules bottom-up; each uses only those above it in this list (and the crates below).
 
 pub mod glob;
+pub mod text;
 pub mod types;
 
 mod clock;

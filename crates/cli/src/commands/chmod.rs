@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use shoal::raw::text::counted;
 use shoal::raw::{AclChange, Attr, Code, FileKind, Ino, SetAttr, SetTime, TreeChange, TreeStep};
 use shoal_fuse::TreeTold;
 
@@ -193,7 +194,7 @@ pub(super) fn each(
                 continue;
             }
             let mut one = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
-                interrupt::check(|| format!("{done} files changed"))?;
+                interrupt::check(|| format!("{} changed", counted(done, "file")))?;
                 done += 1;
                 progress.count(done, 0, path);
                 let changed = match target(tree, path, ino, follow) {
@@ -327,7 +328,7 @@ fn in_volume(
     let Report { fatal, .. } = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     match fatal {
         Some(failure) => Err(failure),
-        None => interrupt::check(|| format!("{done} files changed")).map(|()| true),
+        None => interrupt::check(|| format!("{} changed", counted(done, "file"))).map(|()| true),
     }
 }
 
@@ -364,7 +365,7 @@ fn in_mount(
     match (report.fatal, interrupt::pending()) {
         (Some(failure), _) => Err(failure),
         (None, Some(status)) => {
-            let line = format!("interrupted: {done} files changed");
+            let line = format!("interrupted: {} changed", counted(done, "file"));
             Err(Failure::Line { line, status })
         }
         (None, None) => Ok(true),
@@ -439,7 +440,7 @@ fn touch_place(
     }
     if is_tree {
         let mut each = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
-            interrupt::check(|| format!("{files} files touched"))?;
+            interrupt::check(|| format!("{} touched", counted(&files, "file")))?;
             *files += 1;
             match one(path, ino, follow) {
                 Ok(()) => Ok(()),

@@ -1,5 +1,6 @@
 //! `shoal find`: the walk, and the expression for each file of it.
 
+use shoal::raw::text::counted;
 use shoal::raw::{FileKind, Time};
 
 use crate::accounts::Accounts;
@@ -176,7 +177,7 @@ impl Finder<'_> {
             return Ok(Flow::default());
         }
         let removed = self.removed;
-        interrupt::check(|| format!("{removed} files removed"))?;
+        interrupt::check(|| format!("{} removed", counted(removed, "file")))?;
         let mut evaluator = Evaluator {
             out: &mut self.out,
             progress: &mut self.progress,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use shoal::raw::text::counted;
 use shoal::raw::{Action, OpenOptions, Problem, RepairReport, Volume};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -297,7 +298,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
         if args.yes {
             actions(out, &report.actions, Some(log), SHOWN)?;
         }
-        out.line(&format!("{path}: {made} changes, see {}", log.display()))?;
+        out.line(&format!("{path}: {}, see {}", counted(made, "change"), log.display()))?;
     }
     if report.written && !report.left.is_empty() {
         out.line(&format!("{path}: problems that could not be repaired:"))?;
@@ -306,11 +307,11 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     let recovery = &report.recovery;
     if recovery.needed && !report.written {
         out.line(&format!(
-            "{path}: was not closed; checked with the {} records of its journal replayed in memory",
-            recovery.records
+            "{path}: was not closed; checked with the {} of its journal replayed in memory",
+            counted(recovery.records, "record")
         ))?;
     }
-    let count = |n: usize| if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
+    let count = |n: usize| counted(n, "problem");
     let verdict = match (report.found.len(), report.left.len(), report.written) {
         (0, 0, _) => "clean".to_owned(),
         (n, 0, true) => format!("{} repaired", count(n)),
@@ -322,13 +323,12 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     };
     let checked = &report.checked;
     out.line(&format!(
-        "{path}: {verdict}; checked {} inodes, {} directories, {} entries, {} extents, {} blocks, \
-         {} of file data",
-        checked.inodes,
-        checked.directories,
-        checked.dirents,
-        checked.extents,
-        checked.blocks,
+        "{path}: {verdict}; checked {}, {}, {}, {}, {}, {} of file data",
+        counted(checked.inodes, "inode"),
+        counted(checked.directories, "directory"),
+        counted(checked.dirents, "entry"),
+        counted(checked.extents, "extent"),
+        counted(checked.blocks, "block"),
         human(checked.data_bytes)
     ))?;
     if let Some(why) = &report.unmended {
@@ -336,7 +336,7 @@ fn print(out: &mut Out, args: &FsckArgs, report: &RepairReport, log: Option<&Pat
     }
     if !report.written && !args.repair && !report.actions.is_empty() {
         let made = report.actions.len();
-        out.line(&format!("{path}: fsck --repair would make {made} changes:"))?;
+        out.line(&format!("{path}: fsck --repair would make {}:", counted(made, "change")))?;
         actions(out, &report.actions, None, SHOWN)?;
     }
     Ok(())

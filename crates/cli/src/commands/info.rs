@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use shoal::raw::text::counted;
 use shoal::raw::{RecoveryReport, RootInfo, StatFs, Time, VolumeInfo, identify};
 use shoal_fuse::{read_only_reason_of, stats_of};
 
@@ -283,7 +284,10 @@ impl std::fmt::Display for Subvolumes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.deleted {
             0 => write!(f, "{}", self.live),
-            n => write!(f, "{}, and {n} being freed ({} inodes left)", self.live, self.inodes),
+            n => {
+                let left = counted(self.inodes, "inode");
+                write!(f, "{}, and {n} being freed ({left} left)", self.live)
+            }
         }
     }
 }
@@ -299,14 +303,13 @@ pub(crate) fn closed(recovery: &RecoveryReport) -> String {
         return "yes".into();
     }
     let mut text = format!(
-        "no; the next mount replays {} records ({})",
-        recovery.records,
+        "no; the next mount replays {} ({})",
+        counted(recovery.records, "record"),
         human(recovery.bytes)
     );
     match recovery.intents {
         0 => {}
-        1 => text.push_str(", and completes 1 intent"),
-        n => text.push_str(&format!(", and completes {n} intents")),
+        n => text.push_str(&format!(", and completes {}", counted(n, "intent"))),
     }
     if let Some(torn) = &recovery.torn {
         text.push_str("; the journal's tail was cut: ");

@@ -143,6 +143,7 @@ fn an_interrupted_check_has_the_status_of_fsck_for_it() {
 fn a_volume_without_a_superblock_is_found_again() {
     let scratch = sample();
     let before = scratch.shoal(["ls", "-R", "v"]).ok();
+    let info = scratch.shoal(["info", "v"]).ok();
     let file = OpenOptions::new().write(true).open(scratch.path("v")).expect("open");
     file.write_all_at(&[0; 128 << 10], 0).expect("write");
     for command in ["info", "scrub"] {
@@ -153,6 +154,13 @@ fn a_volume_without_a_superblock_is_found_again() {
     let fsck = scratch.shoal(["fsck", "v"]);
     assert_eq!(fsck.status(), Some(4), "{fsck}");
     assert!(fsck.stdout().contains("both copies of the superblock are lost"), "{fsck}");
+    // As `info` shows them.
+    let shown = |name: &str| {
+        let row = info.lines().find_map(|line| line.strip_prefix(name)).expect("a row");
+        row.trim().to_owned()
+    };
+    let found = format!("of volume {}, made {} UTC", shown("id "), shown("made "));
+    assert!(fsck.stdout().contains(&found), "{found}: {fsck}");
     assert_eq!(scratch.shoal(["fsck", "--repair", "--yes", "v"]).status(), Some(1));
     assert_eq!(scratch.shoal(["ls", "-R", "v"]).ok(), before);
     assert!(scratch.shoal(["fsck", "v"]).ok().contains("v: clean"));

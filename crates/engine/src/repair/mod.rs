@@ -22,6 +22,7 @@ use crate::directories::Directories;
 use crate::intents::Intents;
 use crate::paths::Paths;
 use crate::state::room;
+use crate::text::counted;
 use crate::types::Progress;
 use crate::xattr::Xattrs;
 use shoal_base::{Epoch, Ino, Result};
@@ -234,7 +235,7 @@ impl Repair<'_> {
     pub(crate) fn intents(&mut self) -> Result<()> {
         match self.volume.intents().complete_intents()? {
             0 => {}
-            n => self.did(format!("{n} changes interrupted by a crash completed")),
+            n => self.did(format!("{} interrupted by a crash completed", counted(n, "change"))),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::vec::IntoIter;
 
+use shoal::raw::text::counted;
 use shoal::raw::{Code, FileKind};
 
 use super::options::Options;
@@ -469,7 +470,7 @@ impl<'a, T: Side> Copier<'a, T> {
 
     /// How far it came.
     pub(super) fn done(&self) -> String {
-        format!("{} files, {} copied", self.files, human(self.bytes))
+        format!("{}, {} copied", counted(self.files, "file"), human(self.bytes))
     }
 
     /// Reports a failure; an error in turn if it is of no use to go on.

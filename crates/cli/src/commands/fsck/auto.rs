@@ -9,6 +9,7 @@
 //! A crash leaves nothing to repair but the journal, so a whole check at each boot would cost much
 //! and find nothing; `shoal scrub` looks for what a disk has lost.
 
+use shoal::raw::text::counted;
 use shoal::raw::{Code, Error, OpenOptions, RecoveryReport, RepairReport, Volume};
 
 use super::{
@@ -129,10 +130,13 @@ fn quick(args: &FsckArgs, out: &mut Out, inodes: u64, recovery: &RecoveryReport)
     } else if recovery.needed {
         let records = recovery.records;
         out.line(&format!(
-            "{path}: was not closed; {records} records of its journal replayed; {inodes} inodes"
+            "{path}: was not closed; {} of its journal replayed; {}",
+            counted(records, "record"),
+            counted(inodes, "inode")
         ))?;
     } else {
-        out.line(&format!("{path}: clean, was closed; {inodes} inodes; not read (-f does)"))?;
+        let inodes = counted(inodes, "inode");
+        out.line(&format!("{path}: clean, was closed; {inodes}; not read (-f does)"))?;
     }
     out.flush()
 }

@@ -9,6 +9,7 @@
 
 use rustix::fs::makedev;
 use rustix::process::{getegid, geteuid};
+use shoal::raw::text::counted;
 use shoal::raw::{Code, FileKind, Time};
 use shoal_tar::{Extent, Kind, Member, Reader};
 
@@ -118,7 +119,8 @@ impl<S: Side> Extractor<'_, S> {
     /// Extracts all members that are wanted; returns how the archive ended.
     fn all(&mut self, wanted: &mut Wanted) -> Result<shoal_tar::Result<()>> {
         loop {
-            let done = || format!("{} files, {} extracted", self.files, human(self.bytes));
+            let done =
+                || format!("{}, {} extracted", counted(self.files, "file"), human(self.bytes));
             interrupt::check(done)?;
             let member = match self.reader.next_member() {
                 Ok(Some(member)) => member,
@@ -468,7 +470,7 @@ impl<S: Side> Extractor<'_, S> {
         let object = printable(&self.name).into_owned();
         if let Reason::Interrupted(status) = reason {
             self.progress.finish();
-            let done = format!("{} files, {} extracted", self.files, human(self.bytes));
+            let done = format!("{}, {} extracted", counted(self.files, "file"), human(self.bytes));
             return Err(interrupt::stopped(status, done));
         }
         if reason.stops_everything() {

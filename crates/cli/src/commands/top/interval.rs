@@ -9,6 +9,7 @@ use std::time::Instant;
 use rustix::io::Errno;
 use serde::Serialize;
 use shoal::raw::Timing;
+use shoal::raw::text::counted;
 use shoal_fuse::{
     Group, Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of,
 };
@@ -167,7 +168,7 @@ impl Interval {
             clauses(vec![
                 format!("journal: {replay} since the checkpoint"),
                 format!("{} checkpoints", of("checkpoints")),
-                format!("being freed: {} files", of("orphan_slots_used")),
+                format!("being freed: {}", counted(of("orphan_slots_used"), "file")),
             ]),
             clauses(vec![
                 format!("space: {live} live, {free} of {segments} segments free"),

@@ -413,7 +413,7 @@ mod tests {
     const WIDE: &str = "
 2500 operations/s   p50 20.5 us   p99 20.5 us   p99.9 20.5 us
 memory: 64.0 MiB for metadata, 96.0 MiB the server; missed: 3 nodes/s, 4 inode blocks/s
-journal: 3.0 MiB since the checkpoint; 7 checkpoints; being freed: 1 files
+journal: 3.0 MiB since the checkpoint; 7 checkpoints; being freed: 1 file
 space: 5.0 GiB live, 40 of 256 segments free; 123456 inodes
 
 request  per s  errors      p50      p99    p99.9  bytes/s
@@ -450,7 +450,7 @@ p99.9 20.5 us
 memory: 64.0 MiB for metadata, 96.0 MiB the server
 missed: 3 nodes/s, 4 inode blocks/s
 journal: 3.0 MiB since the checkpoint; 7 checkpoints
-being freed: 1 files
+being freed: 1 file
 space: 5.0 GiB live, 40 of 256 segments free; 123456 inodes
 
 request  per s  errors      p50      p99    p99.9  bytes/s
@@ -489,7 +489,7 @@ q end  Tab all  s by operations  Space pause
 2500 operations/s   p50 20.5 us   p99 20.5 us   p99.9 20.5 us
 memory: 64.0 MiB for metadata, 96.0 MiB the server
 missed: 3 nodes/s, 4 inode blocks/s
-journal: 3.0 MiB since the checkpoint; 7 checkpoints; being freed: 1 files
+journal: 3.0 MiB since the checkpoint; 7 checkpoints; being freed: 1 file
 space: 5.0 GiB live, 40 of 256 segments free; 123456 inodes
 
 request  per s  errors      p50      p99    p99.9  bytes/s
