@@ -216,6 +216,14 @@ pub enum Workload {
     /// sharded hash map, and look up random ones
     #[cfg(feature = "lab")]
     InodeIndex,
+    /// No target: walks, listings and recoveries on a device with 1 ms a read, and creates beside
+    /// another thread's slow write and cold removal
+    #[cfg(feature = "lab")]
+    Cold,
+    /// No target: creates with a quota and without, opening by a token and by a path, a change of a
+    /// whole tree
+    #[cfg(feature = "lab")]
+    Costs,
 }
 
 impl Workload {
@@ -237,7 +245,7 @@ impl Workload {
     /// Returns whether it works on files, or only in memory.
     pub fn needs_target(self) -> bool {
         #[cfg(feature = "lab")]
-        if self == Workload::InodeIndex {
+        if matches!(self, Workload::InodeIndex | Workload::Cold | Workload::Costs) {
             return false;
         }
         true

@@ -191,6 +191,7 @@ mod tests {
     use shoal_base::Addr;
     use shoal_format::bucket::manifest::{Body, Manifest, decode, encode};
     use shoal_format::bucket::object::Piece;
+    use shoal_skip::property;
 
     const SPACE: u64 = 40 * (FRAME as u64) + 4096;
 
@@ -267,60 +268,74 @@ mod tests {
         prop::collection::vec(step, 1..120)
     }
 
-    proptest! {
-        #[test]
-        fn layers_are_together_what_the_map_was(steps in steps(), parts in 1usize..6) {
-            let (mut written, mut map) = (Written::default(), Map::default());
-            let (mut slot, rule) = (1, Layering { parts, whole_max: 0 });
-            written.publish(&mut map, slot, rule);
-            for step in steps {
-                let piece = match step {
-                    Step::Write(at, len) => {
-                        let frame_end = (at / u64::from(FRAME) + 1) * u64::from(FRAME);
-                        let len = u64::from(len).min(frame_end - at).min(SPACE - at) as u32;
-                        let discarded = Piece::discarded(Addr(at), len);
-                        Some(Piece { stored: len, checksum: slot, ..discarded })
-                    }
-                    Step::Discard(at, len) => {
-                        Some(Piece::discarded(Addr(at), u64::from(len).min(SPACE - at) as u32))
-                    }
-                    Step::Publish if written.publish(&mut map, slot, rule).is_none() => None,
-                    Step::Publish => {
-                        let (again, layers) = written.load();
-                        prop_assert!(layers <= LAYERS_MAX);
-                        prop_assert_eq!(again.to_complete(), map.to_complete());
-                        prop_assert_eq!(again.dead(), map.dead());
-                        None
-                    }
-                    Step::Collect => {
-                        map.dead().into_iter().for_each(|name| map.forget(name));
-                        None
-                    }
-                    Step::TakeOver(follows) => {
-                        let (mut other, _) = written.load();
-                        if follows {
-                            written.publish(&mut map, slot, rule);
-                        }
-                        let (_, newest) = written.manifests.last_key_value().expect("it is there");
-                        let from = other.layers.layers.last().expect("it has one").log_next;
-                        for (slot, piece) in written.log.range(from..) {
-                            apply(&mut other, *slot, piece);
-                        }
-                        if follows {
-                            prop_assert!(other.learn(&newest.header));
-                        }
-                        prop_assert_eq!(other.parts(0..SPACE), map.parts(0..SPACE));
-                        map = other;
-                        None
-                    }
-                };
-                if let Some(piece) = piece {
-                    apply(&mut map, slot, &piece);
-                    written.log.insert(slot, piece);
-                    slot += 1;
+    /// Plays steps, with layers of at most so many parts.
+    fn play(steps: Vec<Step>, parts: usize) {
+        let (mut written, mut map) = (Written::default(), Map::default());
+        let (mut slot, rule) = (1, Layering { parts, whole_max: 0 });
+        written.publish(&mut map, slot, rule);
+        for step in steps {
+            let piece = match step {
+                Step::Write(at, len) => {
+                    let frame_end = (at / u64::from(FRAME) + 1) * u64::from(FRAME);
+                    let len = u64::from(len).min(frame_end - at).min(SPACE - at) as u32;
+                    let discarded = Piece::discarded(Addr(at), len);
+                    Some(Piece { stored: len, checksum: slot, ..discarded })
                 }
+                Step::Discard(at, len) => {
+                    Some(Piece::discarded(Addr(at), u64::from(len).min(SPACE - at) as u32))
+                }
+                Step::Publish if written.publish(&mut map, slot, rule).is_none() => None,
+                Step::Publish => {
+                    let (again, layers) = written.load();
+                    assert!(layers <= LAYERS_MAX);
+                    assert_eq!(again.to_complete(), map.to_complete());
+                    assert_eq!(again.dead(), map.dead());
+                    None
+                }
+                Step::Collect => {
+                    map.dead().into_iter().for_each(|name| map.forget(name));
+                    None
+                }
+                Step::TakeOver(follows) => {
+                    let (mut other, _) = written.load();
+                    if follows {
+                        written.publish(&mut map, slot, rule);
+                    }
+                    let (_, newest) = written.manifests.last_key_value().expect("it is there");
+                    let from = other.layers.layers.last().expect("it has one").log_next;
+                    for (slot, piece) in written.log.range(from..) {
+                        apply(&mut other, *slot, piece);
+                    }
+                    if follows {
+                        assert!(other.learn(&newest.header));
+                    }
+                    assert_eq!(other.parts(0..SPACE), map.parts(0..SPACE));
+                    map = other;
+                    None
+                }
+            };
+            if let Some(piece) = piece {
+                apply(&mut map, slot, &piece);
+                written.log.insert(slot, piece);
+                slot += 1;
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(property(256))]
+
+        #[test]
+        fn layers_are_together_what_the_map_was(steps in steps(), parts in 1usize..6) {
+            play(steps, parts);
+        }
+    }
+
+    /// Found by a search: a layer may replace exactly what the one before it has written.
+    #[test]
+    fn a_layer_that_replaces_all_of_the_last_one() {
+        use Step::{Publish, Write};
+        play(vec![Write(0, 512), Publish, Write(0, 512), Publish], 1);
     }
 
     #[test]

@@ -368,6 +368,7 @@ mod tests {
     use crate::manifests::header;
     use crate::shared::Identity;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     const SPACE: u64 = 4096;
 
@@ -416,6 +417,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn the_newest_piece_is_found_and_comes_back_from_a_manifest(
             pieces in prop::collection::vec((0..SPACE, 1u32..600, any::<bool>()), 1..60),

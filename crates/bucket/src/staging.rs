@@ -202,6 +202,7 @@ impl Staging {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     const SPACE: u64 = 3 * FRAME_BYTES;
 
@@ -246,7 +247,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(property(64))]
+
         #[test]
         fn staged_bytes_are_those_written_last(steps in steps()) {
             let mut staging = Staging::default();

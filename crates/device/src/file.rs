@@ -210,6 +210,7 @@ impl FileDevice {
             path: &self.path,
             device: self,
             is_local_file: !self.block && backing::is_local(&self.file),
+            clock: claim::Clock::Machine,
         }
     }
 
@@ -647,23 +648,17 @@ pub(crate) mod tests {
         let spawned = Command::new("flock")
             .args(["-x", "--no-fork"])
             .arg(&path)
-            .args(["sleep", "30"])
+            .args(["sleep", "3000"])
             .stdout(Stdio::null())
             .spawn();
         let Ok(mut child) = spawned else { return shoal_skip::skipped("no `flock` command") };
-        let mut seen = String::new();
-        for _ in 0..200 {
-            match FileDevice::open(&path, OpenMode::ReadWrite) {
-                Err(e) if e.to_string().contains("sleep") => {
-                    seen = e.to_string();
-                    break;
-                }
-                _ => std::thread::sleep(std::time::Duration::from_millis(10)),
-            }
-        }
+        let seen = shoal_skip::wait_for("the other process is named", || {
+            let refused = FileDevice::open(&path, OpenMode::ReadWrite).err()?.to_string();
+            refused.contains("sleep").then_some(refused)
+        });
         child.kill().unwrap();
         child.wait().unwrap();
         let process = format!("process {} (", child.id());
-        assert!(seen.contains(&process) && seen.contains("sleep 30)"), "{seen}");
+        assert!(seen.contains(&process) && seen.contains("sleep 3000)"), "{seen}");
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Attempts, 10 ms apart. A holder that is killed may have a child, forked by another of its
 /// threads, that keeps the lock until it calls `exec`.
-const PATIENCE: u32 = 5;
+const PATIENCE: u32 = 25;
 
 /// Takes the lock of an opened device: shared for readers, exclusive for a writer. Also takes the
 /// locks of the files below a block device. Those are returned, and hold their locks until they are

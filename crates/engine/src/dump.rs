@@ -346,6 +346,7 @@ pub(crate) fn own_superblocks(device: &dyn Device, sb: &Superblock) -> Result<()
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     fn head() -> Head {
         Head { id: [7; 16], segment_size: 1 << 20, segments: 64, pieces: 5 }
@@ -372,6 +373,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn arbitrary_pieces_never_panic(
             bytes in proptest::collection::vec(any::<u8>(), 0..200),

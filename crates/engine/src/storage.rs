@@ -72,7 +72,9 @@ pub(crate) fn bucket_options(options: &OpenOptions) -> Options {
         0 => all.cache_bytes,
         bytes => bytes.clamp(PIECES_MIN, all.cache_bytes),
     };
-    Options { notice: options.notice, limits, disk, cache_bytes, ..all }
+    let lease_min = options.grace.unwrap_or(all.lease_min);
+    let lease_max = all.lease_max.max(lease_min);
+    Options { notice: options.notice, limits, disk, cache_bytes, lease_min, lease_max, ..all }
 }
 
 /// Default size of a volume in a bucket: a limit only, because what is not used is not stored. No

@@ -256,6 +256,7 @@ mod tests {
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
     use shoal::raw::{Caller, Code, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
+    use shoal_skip::property;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
     use zerocopy::{Immutable, IntoBytes};
@@ -672,7 +673,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        #![proptest_config(property(100))]
+
         /// For any request, from any place in a list: only what [`parse`] accepts is answered, each
         /// list ends, a scrub finds nothing, and the volume stays consistent.
         #[test]
@@ -734,7 +736,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+        #![proptest_config(property(60))]
+
         /// For any request, no handler and nothing in the volume panics, and the volume stays
         /// consistent and usable.
         #[test]

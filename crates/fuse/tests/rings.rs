@@ -11,11 +11,12 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use shoal_skip::wait_until;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn serve_helper() {
@@ -85,11 +86,7 @@ impl Load {
 
     fn wait_for_rounds(&self, more: usize) {
         let wanted = self.done.load(Ordering::Relaxed) + more;
-        let begun = Instant::now();
-        while self.done.load(Ordering::Relaxed) < wanted {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the mount hangs");
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait_until("calls return", || self.done.load(Ordering::Relaxed) >= wanted);
     }
 
     fn end(self) -> Vec<Option<Errno>> {
@@ -115,7 +112,7 @@ fn callers_of_a_killed_server_get_an_error_at_once() {
     let Some((mut m, _switch)) = rings("") else { return };
     std::fs::write(m.path("kept"), b"kept").unwrap();
     shoal_fuse::sync(&m.dir).unwrap();
-    // Stopped, so that requests are certainly pending in its slots when it dies.
+    // Stopped, so that requests are pending in its slots when it dies; without, it is the same.
     let load = Load::on(&m);
     signal(&m, Signal::STOP);
     thread::sleep(Duration::from_millis(100));
@@ -245,11 +242,7 @@ fn files_without_a_name() {
     assert_eq!(used(), before + 1);
     drop(fd);
     // Forgotten after a pause, with others.
-    let begun = Instant::now();
-    while used() != before {
-        assert!(begun.elapsed() < Duration::from_secs(10), "not given back");
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the inode is given back", || used() == before);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! A measured program ends with the run that measures it, and so do those that it started.
 
+use shoal_skip::wait_until;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 fn guarded(script: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_laboratory"));
@@ -28,11 +28,7 @@ fn a_program_and_its_children_end_with_the_run() {
     // As the kernel does when the run is killed.
     drop(guard.stdin.take());
     assert_eq!(guard.wait().expect("ended").code(), Some(128 + 9));
-    let end = Instant::now() + Duration::from_secs(30);
-    while ids.iter().any(|id| runs(id)) {
-        assert!(Instant::now() < end, "still there: {line}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("all have ended", || !ids.iter().any(|id| runs(id)));
 }
 
 #[test]

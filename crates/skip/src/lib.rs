@@ -1,4 +1,9 @@
-//! Tests that cannot run on this machine: each says so, and is counted.
+//! Support for the tests of all crates: waits for events, inputs of property tests, counted skips.
+//!
+//! A test that `scripts/test.sh` runs depends on no time, no chance and no load: it waits for
+//! events ([`wait_until`]), and its inputs are the same in every run ([`property`]).
+//!
+//! # Tests that cannot run on a machine
 //!
 //! A test that returns early passes, and a suite of such tests passes by not running. So every skip
 //! goes through [`skipped`] or [`can_mount`], and:
@@ -9,6 +14,12 @@
 //! | `SHOAL_SKIPPED` (a file) | each skip appends a line, `test TAB reason`; `scripts/test.sh` prints them at the end |
 //!
 //! A dev-dependency: nothing that is released uses it.
+
+mod inputs;
+mod waits;
+
+pub use inputs::property;
+pub use waits::{PATIENCE, tick, wait_for, wait_until};
 
 use std::fs::OpenOptions;
 use std::io::Write;

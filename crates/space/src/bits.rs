@@ -106,10 +106,11 @@ mod tests {
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use shoal_skip::property;
     use std::collections::BTreeSet;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(256))]
+        #![proptest_config(property(256))]
 
         #[test]
         fn behaves_as_a_set(

@@ -281,6 +281,8 @@ impl Space {
 }
 
 #[cfg(test)]
+mod history_tests;
+#[cfg(test)]
 mod page_tests;
 #[cfg(test)]
 mod sector_tests;

@@ -2,6 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use shoal_skip::property;
 use shoal_tar::{Extent, Kind, Member, Problem, Reader, Writer};
 
 /// Writes members, each with the contents that its number stands for.
@@ -99,11 +100,7 @@ fn member() -> impl Strategy<Value = Member> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 200,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(property(200))]
 
     #[test]
     fn members_come_back(members in vec(member(), 0..6)) {

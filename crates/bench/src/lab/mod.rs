@@ -3,16 +3,20 @@
 //!
 //! | module | study |
 //! | --- | --- |
+//! | `cold` | `cold`, which needs no target: a device that takes its time |
+//! | `costs` | `costs`, which needs no target: calls against others that do less |
 //! | `index` | `inode-index`, which needs no target: structures in memory |
 //! | `parents` | the cost of parent pointers |
 //! | `whole` | `memory`, `checkpoint`: workloads about a volume as a whole |
 
+mod cold;
+mod costs;
 mod index;
 mod parents;
 mod whole;
 
 use crate::args::{Args, Target, Workload};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::library::open_options;
 use crate::orphans;
 use crate::report::Report;
@@ -28,8 +32,14 @@ const TRACKING: [(&str, TruncateTracking); 3] = [
 
 /// Runs the workload if it is a study; returns whether it is.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<bool> {
-    if args.workload == Workload::InodeIndex {
-        return index::run(args, out).map(|()| true);
+    match args.workload {
+        Workload::InodeIndex => return index::run(args, out).map(|()| true),
+        Workload::Costs => return costs::run(out).map(|()| true),
+        Workload::Cold => {
+            let failed = |e| BenchError::failed("measure", "a slow device", e);
+            return cold::run(out).map_err(failed).map(|()| true);
+        }
+        _ => {}
     }
     let Some(Target::Volume(path)) = &args.target else { return Ok(false) };
     let report = &mut Report::new(args, out);

@@ -176,6 +176,7 @@ fn read_from(mut input: impl BufRead) -> Result<Trace, String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     fn file(records: &[Record], tail: bool) -> String {
         let head = Head { shoal_trace: VERSION, begun_ns: 5, mount: "/m".into() };
@@ -236,6 +237,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let with_head = [file(&[], false).as_bytes(), &bytes].concat();

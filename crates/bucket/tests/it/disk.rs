@@ -5,11 +5,12 @@ use object_store::memory::InMemory;
 use shoal_base::Code;
 use shoal_bucket::{BucketDevice, CreateOptions, DiskCache, Options, Place, Request, Runtime};
 use shoal_device::Device;
+use shoal_skip::wait_until;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SPACE: u64 = 1 << 40;
 const CREATE: CreateOptions =
@@ -93,24 +94,16 @@ fn fact(device: &BucketDevice, name: &str) -> u64 {
 
 /// Waits until so many bytes are on the disk, which are written in the background.
 fn settle(folder: &Folder, bytes: u64) {
-    let begun = Instant::now();
-    while folder.bytes() < bytes {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{} of {bytes}", folder.bytes());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(format!("{bytes} bytes on the disk"), || folder.bytes() >= bytes);
 }
 
 /// Reads until nothing has to be fetched any more: what was fetched is written behind the call.
 fn served_by_the_disk(device: &BucketDevice, megabytes: std::ops::Range<u64>) {
-    let begun = Instant::now();
-    loop {
+    wait_until("nothing is fetched", || {
         let before = device.counted();
         verify(device, megabytes.clone());
-        if device.counted() == before {
-            return;
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", device.counted());
-    }
+        device.counted() == before
+    });
 }
 
 #[test]

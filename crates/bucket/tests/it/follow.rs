@@ -12,8 +12,10 @@ use shoal_bucket::{
 use shoal_device::Device;
 use shoal_format::bucket::manifest::{Body, ManifestHeader, decode, encode};
 use shoal_format::bucket::manifest_name;
+use shoal_skip::wait_until;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 const SPACE: u64 = 4 << 20;
 const CREATE: CreateOptions =
@@ -23,6 +25,38 @@ const CREATE: CreateOptions =
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().unwrap().into()
+}
+
+/// The same, and a handle by which a test lets time pass.
+fn timed() -> (Runtime, Handle) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let tokio = builder.enable_time().start_paused(true).build().unwrap();
+    let handle = tokio.handle().clone();
+    (tokio.into(), handle)
+}
+
+/// Follows in simulated time, from a first look on.
+fn follow_timed(place: &Place, options: Options) -> (Follower, Handle) {
+    let (runtime, time) = timed();
+    let follower = Follower::open(place, options, runtime).unwrap();
+    assert!(!follower.advance().unwrap());
+    (follower, time)
+}
+
+fn pass(time: &Handle, ms: u64) {
+    time.block_on(tokio::time::advance(Duration::from_millis(ms)));
+}
+
+/// Looks each 50 ms until the owner is silent, and returns the milliseconds.
+fn until_silent(follower: &Follower, time: &Handle) -> u64 {
+    let mut ms = 0;
+    while follower.owner(Duration::ZERO).unwrap() != Owner::Silent {
+        assert!(ms < 30_000, "an owner that writes nothing is silent");
+        pass(time, 50);
+        ms += 50;
+        follower.advance().unwrap();
+    }
+    ms
 }
 
 fn place() -> Place {
@@ -126,25 +160,33 @@ fn silence_counts_in_time_in_which_the_store_answers() {
     let place = place();
     let owner = create(&place);
     flush(&owner, 1);
-    let store = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let follower = Follower::open(&place, options(), store.into()).unwrap();
-    let begun = std::time::Instant::now();
-    // This process is there, so only the lease counts.
-    while follower.owner(Duration::ZERO).unwrap() != Owner::Silent {
-        assert!(!follower.advance().unwrap());
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(
-            begun.elapsed() < Duration::from_secs(30),
-            "an owner that writes nothing is silent"
-        );
-    }
-    assert!(begun.elapsed() > Options::default().lease_min);
+    let (follower, time) = follow_timed(&place, options());
+    // This process is there, so only the lease counts, and the pause between two looks.
+    let lease_ms = Options::default().lease_min.as_millis() as u64;
+    assert!((lease_ms + 250..=lease_ms + 350).contains(&until_silent(&follower, &time)));
     // One long pause between two looks is not silence: this process may have been stopped.
     flush(&owner, 2);
     assert!(follower.advance().unwrap());
-    std::thread::sleep(Duration::from_millis(3000));
+    pass(&time, 3000);
     assert!(!follower.advance().unwrap());
     assert_eq!(follower.owner(Duration::ZERO).unwrap(), Owner::Works);
+}
+
+/// An owner that may be stalled for long promises that.
+#[test]
+fn an_owner_is_waited_for_as_long_as_it_was_opened_to_be() {
+    let place = place();
+    let seconds = Duration::from_secs(45);
+    let options = Options { lease_min: seconds, ..options() };
+    let owner = BucketDevice::create(&place, &CREATE, options, runtime()).unwrap();
+    flush(&owner, 1);
+    let (follower, time) = follow_timed(&place, Options::default());
+    for _ in 0..45 {
+        assert_eq!(follower.owner(Duration::ZERO).unwrap(), Owner::Works);
+        pass(&time, 1000);
+        assert!(!follower.advance().unwrap());
+    }
+    assert!(until_silent(&follower, &time) <= 350);
 }
 
 /// A manifest has no lease: that is in the last object which it covers.
@@ -157,20 +199,10 @@ fn an_owner_that_ends_right_after_a_manifest_is_not_waited_for_a_minute() {
     for byte in 1..=3 {
         flush(&owner, byte);
     }
-    let begun = std::time::Instant::now();
-    while owner.counted().of(Request::PutManifest) < 2 {
-        std::thread::sleep(Duration::from_millis(1));
-        assert!(begun.elapsed() < Duration::from_secs(30), "a manifest is written");
-    }
+    wait_until("a manifest is written", || owner.counted().of(Request::PutManifest) >= 2);
     drop(owner);
-    let store = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let follower = Follower::open(&place, options(), store.into()).unwrap();
-    let begun = std::time::Instant::now();
-    while follower.owner(Duration::ZERO).unwrap() != Owner::Silent {
-        follower.advance().unwrap();
-        std::thread::sleep(Duration::from_millis(50));
-        assert!(begun.elapsed() < Duration::from_secs(30));
-    }
+    let (follower, time) = follow_timed(&place, options());
+    until_silent(&follower, &time);
 }
 
 #[test]

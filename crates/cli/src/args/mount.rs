@@ -18,6 +18,10 @@ MOUNT OPTIONS:
     disk_cache=DIR, disk_cache_size=SIZE
                       keep what is read of a volume in a bucket in this directory too, up to SIZE
                       (10G by default); see CACHE ON DISK
+    grace=SECONDS     time, from 2 to 60, for which this server may be stalled (stopped, without a
+                      processor, its storage away) before another host takes the volume over; by
+                      default 2 s of a file or device and 1.5 s of a bucket, longer where the
+                      storage is slow
     metrics=ADDRESS   as --metrics
     force             as --force
     log=FILE          as --log
@@ -122,7 +126,8 @@ STANDBY:
   nothing for longer than it promised in its last object (1.5 s while it writes, up to a minute when
   it is idle). standby=SECONDS waits for so many seconds at least. Programs on the mount need not do
   anything; files that are open stay open. What the former owner had made durable is there. If it
-  still runs, it finds out with its next write, and becomes read-only.
+  still runs, it finds out with its next write, and becomes read-only. An owner that may be stalled
+  for longer, on a busy machine, is mounted with grace=SECONDS: it promises to write within that.
 
   'shoal remount --promote DIR' has a standby take over at once if the owner has ended, and with
   --force whatever it does.

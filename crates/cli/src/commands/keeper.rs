@@ -51,6 +51,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 const CLIENT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait for the exit of a server whose socket is closed.
 const EXIT_MAX: Duration = Duration::from_millis(50);
+/// The same if it has never served: none of its threads can wait in the kernel.
+const EXIT_UNSERVED_MAX: Duration = Duration::from_secs(10);
 /// A server that has served for so long was not ended by what it went on with.
 const HEALTHY: Duration = Duration::from_millis(200);
 
@@ -450,7 +452,7 @@ enum End {
 /// The socket of a server is closed: it has ended, or is about to exit, but for threads that only
 /// wait in the kernel, perhaps for the next server. Returns the status, if it is there soon.
 fn wait_for_exit(server: &mut Server) -> Option<ExitStatus> {
-    let end = Instant::now() + EXIT_MAX;
+    let end = Instant::now() + if server.serves { EXIT_MAX } else { EXIT_UNSERVED_MAX };
     loop {
         match server.child.try_wait() {
             Ok(Some(status)) => return Some(status),

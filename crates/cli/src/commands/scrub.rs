@@ -174,8 +174,7 @@ impl Scrub<'_> {
     /// Waits as long as the rate demands.
     fn pause(&mut self) {
         let Some(rate) = self.args.rate else { return };
-        let due = Duration::from_secs_f64(self.found.bytes as f64 / rate as f64);
-        std::thread::sleep(due.saturating_sub(self.started.elapsed()));
+        std::thread::sleep(rest(self.found.bytes, rate, self.started.elapsed()));
     }
 
     /// Prints the result, also of a scrub that was stopped.
@@ -234,6 +233,12 @@ fn summary(volume: &Path, found: &ScrubStep, live_bytes: u64, seconds: f64) -> S
     )
 }
 
+/// Returns the wait after `bytes` have been read in a time, so that no more than `rate` bytes are
+/// read in a second.
+fn rest(bytes: u64, rate: u64, elapsed: Duration) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / rate as f64).saturating_sub(elapsed)
+}
+
 fn json(scrub: &Scrub<'_>, stopped: Option<&str>, seconds: f64) -> Object {
     let found = &scrub.found;
     let listed = found.problems.iter();
@@ -249,4 +254,18 @@ fn json(scrub: &Scrub<'_>, stopped: Option<&str>, seconds: f64) -> Object {
         .put("live_bytes", scrub.live_bytes)
         .put("seconds", seconds)
         .put_some("stopped", stopped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_kept_over_all_steps() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(2 << 20, 4 << 20, ms(0)), ms(500));
+        assert_eq!(rest(2 << 20, 4 << 20, ms(100)), ms(400));
+        assert_eq!(rest(2 << 20, 4 << 20, ms(501)), ms(0), "it is late");
+        assert_eq!(rest(0, 1, ms(0)), ms(0));
+    }
 }

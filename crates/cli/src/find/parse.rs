@@ -254,6 +254,7 @@ fn joined(mut all: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     fn parsed(line: &str) -> Result<Parsed> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
@@ -363,6 +364,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         /// No line makes it panic; what it accepts is as the operators say, printed and read again.
         #[test]
         fn any_line_is_read_or_refused(

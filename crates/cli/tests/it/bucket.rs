@@ -3,6 +3,7 @@
 use crate::common;
 
 use crate::common::Scratch;
+use shoal_skip::wait_until;
 
 /// A scratch folder with an empty bucket, and its URL.
 fn bucket() -> (Scratch, String) {
@@ -140,8 +141,10 @@ fn a_cache_on_disk_serves_the_next_mount_and_commands() {
         let value = line.split_ascii_whitespace().nth(1).and_then(|value| value.parse().ok());
         hits.push(value.unwrap_or(0));
         // What was read is written behind the call.
-        let is_there = "[ $(du -sm c | cut -f1) -ge 3 ] && break";
-        scratch.shell(&format!("for n in $(seq 200); do {is_there}; sleep 0.05; done")).ok();
+        wait_until("3 MB in the cache", || {
+            let used = scratch.shell("du -sm c | cut -f1").stdout();
+            used.trim().parse().unwrap_or(0) >= 3
+        });
         scratch.shoal(["umount", "m"]).ok();
     }
     assert!(hits[0] == 0 && hits[1] >= 10u64, "{hits:?}");
@@ -175,18 +178,18 @@ fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
     assert_eq!(scratch.shoal(["cat", &format!("{url}:/kept")]).ok(), "kept\n");
 }
 
-/// A volume in a directory that is mounted on `m`.
+/// A volume in a directory that is mounted on `m`, by an owner that other tests may stall.
 fn mounted() -> Option<(Scratch, String)> {
     let scratch = Scratch::to_mount()?;
     std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
     let url = format!("file://{}", scratch.path("bucket").display());
     scratch.shoal(["mkfs", &url]).ok();
-    scratch.shoal(["mount", &url, "m"]).ok();
+    scratch.shoal(["mount", "-o", "grace=60", &url, "m"]).ok();
     Some((scratch, url))
 }
 
-/// A shell function that tries a command for at most ten seconds.
-const SOON: &str = "soon() { for n in $(seq 200); do if eval \"$1\" 2>/dev/null; \
+/// A shell function that tries a command until it succeeds, for some minutes.
+const SOON: &str = "soon() { for n in $(seq 3000); do if eval \"$1\" 2>/dev/null; \
                     then return 0; fi; sleep 0.05; done; echo \"never: $1\" >&2; return 1; }; ";
 
 #[test]
@@ -240,12 +243,12 @@ fn a_standby_takes_over_from_an_owner_that_was_killed() {
 #[test]
 fn a_standby_takes_over_when_the_owner_is_unmounted_or_by_force() {
     let Some((scratch, url)) = mounted() else { return };
-    scratch.shoal(["mount", "-o", "standby", &url, "n"]).ok();
+    scratch.shoal(["mount", "-o", "standby,grace=60", &url, "n"]).ok();
     scratch.shell("echo one >m/one").ok();
     scratch.shoal(["umount", "m"]).ok();
     scratch.shell(&format!("{SOON}soon 'echo two >n/two' && cat n/one")).ok();
     // The roles change.
-    scratch.shoal(["mount", "-o", "standby", &url, "m"]).ok();
+    scratch.shoal(["mount", "-o", "standby,grace=60", &url, "m"]).ok();
     scratch.shell("echo three >n/three && shoal sync n").ok();
     scratch.shoal(["remount", "--promote", "--force", "m"]).ok();
     scratch.shell("cat m/three && echo four >m/four && shoal sync m").ok();

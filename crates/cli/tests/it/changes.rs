@@ -3,9 +3,9 @@
 use crate::common;
 
 use std::fs;
-use std::time::Duration;
 
 use crate::common::Scratch;
+use shoal_skip::tick;
 
 /// A volume that keeps removed names, with a few files, and a mark.
 fn begun() -> (Scratch, String) {
@@ -16,11 +16,10 @@ fn begun() -> (Scratch, String) {
         scratch.write(name, name);
     }
     scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
-    // The ticks of the clock of file times are some milliseconds.
-    std::thread::sleep(Duration::from_millis(20));
+    tick();
     let mark = scratch.shoal(["changes", "v", "--now"]).ok().trim_end().to_owned();
     assert_eq!(mark.len(), 76, "{mark}");
-    std::thread::sleep(Duration::from_millis(20));
+    tick();
     (scratch, mark)
 }
 

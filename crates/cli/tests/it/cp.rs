@@ -6,11 +6,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 
 use crate::common::{FACTS_OF_DIRECTORIES_LESS, Scratch, noise, rich_tree};
-use shoal_skip::is_root;
+use shoal_skip::{is_root, wait_until};
 
 /// Everything `find` can tell of each file: type, mode, owner, size, links, time, target.
 const FACTS: &str = "find . -printf '%P %y %m %U %G %s %n %T@ %l\\n' | sort";
@@ -257,13 +255,18 @@ fn an_interrupted_copy_of_a_large_file() {
     let scratch = Scratch::new();
     scratch.shoal(["mkfs", "v", "--size", "1G"]).ok();
     scratch.shell("head -c 400M /dev/zero >large").ok();
-    let interrupted = (1..40).map(|round| round * 20).find(|delay| {
+    // Until one is interrupted in the midst of it.
+    wait_until("an interrupted copy", || {
         let copy = scratch.command(["cp", "large", "v:/"]).stderr(Stdio::piped()).spawn();
         let copy = copy.expect("start");
-        thread::sleep(Duration::from_millis(*delay));
+        wait_until("a copy that has read something", || {
+            let counts = fs::read_to_string(format!("/proc/{}/io", copy.id())).unwrap_or_default();
+            let read = counts.lines().find_map(|line| line.strip_prefix("rchar: "));
+            // None: it has ended.
+            read.is_none_or(|read| read.parse().unwrap_or(0) > 8u64 << 20)
+        });
         scratch.shell(&format!("kill -INT {}", copy.id()));
         let output = copy.wait_with_output().expect("wait");
-        // Before it has opened the volume, the signal ends it.
         if output.status.code() == Some(130) {
             let error = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(error.starts_with("shoal: interrupted: 0 files, "), "{error}");
@@ -275,6 +278,5 @@ fn an_interrupted_copy_of_a_large_file() {
         }
         false
     });
-    assert!(interrupted.is_some(), "never in the midst of it");
     scratch.shoal(["fsck", "v"]).ok();
 }

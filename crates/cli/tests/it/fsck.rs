@@ -206,7 +206,8 @@ fn not_closed(scratch: &Scratch) -> bool {
     scratch.shoal(["mount", "v", "m", "-o", "keeper=off"]).ok();
     scratch.shell("cp -r tree m/again && shoal sync m").ok();
     let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
-    scratch.shell(&format!("kill -KILL {pid}; sleep 0.2; umount m")).ok();
+    scratch.kill(pid);
+    scratch.shell("umount m").ok();
     true
 }
 

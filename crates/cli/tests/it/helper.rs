@@ -204,7 +204,7 @@ fn umount_waits_and_knows_the_options_of_umount() {
         umount -r m && flags
         exec 5<&- && umount -v m 2>&1 && shoal info v | grep closed
         mount -t shoal \"$PWD/v\" m && exec 5<m && umount -l m && exec 5<&-
-        for n in 1 2 3 4 5 6 7 8 9; do shoal info v >/dev/null 2>&1 && break; sleep 0.2; done
+        for n in $(seq 3000); do shoal info v >/dev/null 2>&1 && break; sleep 0.1; done
         mount -t shoal \"$PWD/v\" m && umount -f m";
     let Some(out) = installed(&scratch, script) else { return };
     assert!(out.starts_with("ro,nosuid,relatime"), "{out}");

@@ -60,7 +60,8 @@ fn a_changed_label_survives_a_kill() {
         scratch.shoal(["mount", "v", "m", "-o", "keeper=off"]).ok();
         scratch.shoal(["label", "m", label]).ok();
         let pid = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
-        scratch.shell(&format!("kill -KILL {pid}; sleep 0.2; umount m")).ok();
+        scratch.kill(pid);
+        scratch.shell("umount m").ok();
         assert_eq!(scratch.shoal(["label", "v"]).ok(), format!("{label}\n"));
         scratch.shoal(["fsck", "v"]).ok();
     }

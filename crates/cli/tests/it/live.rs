@@ -5,9 +5,9 @@ use crate::common;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::time::Duration;
 
 use crate::common::{Scratch, USER, has_gnu, run_as_user};
+use shoal_skip::tick;
 
 /// Mounts a volume that keeps removed names on `m` for all users.
 fn mounted() -> Option<Scratch> {
@@ -23,7 +23,7 @@ fn mounted_with(options: &str) -> Option<Scratch> {
 }
 
 fn unmount(scratch: &Scratch) {
-    scratch.shell("for i in $(seq 100); do shoal umount m && exit 0; sleep 0.05; done; exit 1");
+    scratch.umount("m");
     scratch.shoal(["fsck", "v"]).ok();
 }
 
@@ -35,9 +35,9 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// Makes a mark, between two ticks of the clock of file times.
 fn mark(scratch: &Scratch, place: &str) -> String {
-    std::thread::sleep(Duration::from_millis(20));
+    tick();
     let mark = scratch.shoal(["changes", place, "--now"]).ok().trim_end().to_owned();
-    std::thread::sleep(Duration::from_millis(20));
+    tick();
     mark
 }
 

@@ -245,9 +245,9 @@ fn top_shows_who_does_what() {
 fn trace(scratch: &Scratch, options: &str, work: &str) -> String {
     let line = format!(
         "rm -f t.*; shoal trace m {options} > t.out 2> t.err & tracer=$!; \
-         for n in $(seq 600); do grep -qs shoal_trace t.* && break; sleep 0.05; done; \
+         for n in $(seq 6000); do grep -qs shoal_trace t.* && break; sleep 0.05; done; \
          ({work}); \
-         for n in $(seq 600); do touch m/last$n; grep -qs /last t.* && break; sleep 0.05; done; \
+         for n in $(seq 6000); do touch m/last$n; grep -qs /last t.* && break; sleep 0.05; done; \
          kill -INT $tracer; wait $tracer; cat t.out"
     );
     scratch.shell(&line).ok()

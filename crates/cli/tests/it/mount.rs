@@ -10,13 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{Scratch, is_mount, noise};
-use shoal_skip::can_mount;
-
-/// Longest wait.
-const PATIENCE: Duration = Duration::from_secs(20);
+use shoal_skip::{can_mount, wait_for, wait_until};
 
 /// Mounts in the foreground, without a keeper, and waits until the mount is usable.
 fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
@@ -30,43 +27,19 @@ fn serve(scratch: &Scratch, arguments: &[&str]) -> Child {
     server
 }
 
-/// Unmounts after a file has been closed. Other tests start programs at the same time, and each of
-/// those holds a copy of every open file for a moment.
-fn umount(scratch: &Scratch) {
-    let started = Instant::now();
-    loop {
-        let ran = scratch.shoal(["umount", "m"]);
-        if ran.status() == Some(0) {
-            return;
-        }
-        assert!(started.elapsed() < PATIENCE && ran.stderr().contains("in use"), "{ran}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Unmounts after a server has ended without closing its volume.
 fn umount_dead(scratch: &Scratch) {
-    let started = Instant::now();
-    loop {
+    let ran = wait_for("m is unmounted", || {
         let ran = scratch.shoal(["umount", "m"]);
-        if !is_mount(&scratch.path("m")) {
-            ran.fails(1, &["m: unmounted", "without closing the volume", "recovers"]);
-            return;
-        }
-        assert!(started.elapsed() < PATIENCE && ran.stderr().contains("in use"), "{ran}");
-        thread::sleep(Duration::from_millis(10));
-    }
+        let is_done = !is_mount(&scratch.path("m"));
+        assert!(is_done || ran.stderr().contains("in use"), "{ran}");
+        is_done.then_some(ran)
+    });
+    ran.fails(1, &["m: unmounted", "without closing the volume", "recovers"]);
 }
 
 fn wait(child: &mut Child) -> std::process::ExitStatus {
-    let started = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("wait") {
-            return status;
-        }
-        assert!(started.elapsed() < PATIENCE, "the server does not end");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("the server ends", || child.try_wait().expect("wait"))
 }
 
 fn signal(child: &Child, name: &str) {
@@ -147,7 +120,7 @@ fn bad_mounts_are_refused_in_one_line() {
     let open = File::create(scratch.path("m/open")).expect("create");
     scratch.shoal(["umount", "m"]).fails(1, &["m", "in use"]);
     drop(open);
-    umount(&scratch);
+    scratch.umount("m");
 }
 
 #[test]
@@ -199,11 +172,7 @@ fn a_signal_while_files_are_in_use_waits_and_a_second_does_not() {
     let mut server = serve(&scratch, &[]);
     let mut open = File::create(scratch.path("m/open")).expect("create");
     signal(&server, "-TERM");
-    let started = Instant::now();
-    while is_mount(&scratch.path("m")) {
-        assert!(started.elapsed() < PATIENCE, "still mounted");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it is unmounted", || !is_mount(&scratch.path("m")));
     open.write_all(b"still works").expect("write");
     drop(open);
     assert_eq!(wait(&mut server).code(), Some(0));
@@ -213,7 +182,7 @@ fn a_signal_while_files_are_in_use_waits_and_a_second_does_not() {
     let mut open = File::create(scratch.path("m/second")).expect("create");
     open.write_all(b"kept").expect("write");
     signal(&server, "-TERM");
-    thread::sleep(Duration::from_millis(300));
+    wait_until("it is unmounted", || !is_mount(&scratch.path("m")));
     signal(&server, "-TERM");
     assert_eq!(wait(&mut server).code(), Some(1));
     drop(open);
@@ -272,14 +241,14 @@ fn a_killed_server_loses_nothing_if_its_ring_outlives_it() {
         }
         assert!(!scratch.path(format!("m/{round}/8")).exists());
     }
-    umount(&scratch);
+    scratch.umount("m");
     drop(server);
     scratch.shoal(["fsck", "v"]).ok();
     // Another volume may use it now; one that is in use is refused.
     scratch.shoal(["mkfs", "w", "--size", common::SIZE]).ok();
     scratch.shoal(["mount", "w", "m", "-o", &option]).ok();
     scratch.shoal(["mount", "v", "n", "-o", &option]).fails(2, &["ring", "another process"]);
-    umount(&scratch);
+    scratch.umount("m");
 }
 
 /// It once returned 0, "everything is on disk", when closing had failed.
@@ -292,11 +261,13 @@ fn umount_tells_that_the_volume_could_not_be_closed() {
     scratch.shoal(["sync", "m"]).ok();
     let volume = File::options().read(true).write(true).open(scratch.path("v")).expect("open");
     volume.write_all_at(&[0; 4096], 512 << 10).expect("write");
-    thread::sleep(Duration::from_millis(1500));
+    wait_until("the server notices that its claim is gone", || {
+        scratch.shoal(["info", "m"]).ok().contains("removed the claim")
+    });
     let error = scratch.shoal(["umount", "m"]).fails(1, &["could not be closed", "claim"]);
     assert!(!is_mount(&scratch.path("m")), "{error}");
     assert_eq!(wait(&mut server).code(), Some(2));
-    // It is killed while an unmount waits.
+    // It is killed while an unmount waits, or before it does: the message is the same.
     let mut server = serve(&scratch, &[]);
     signal(&server, "-STOP");
     let mut waiting = scratch.command(["umount", "m"]);
@@ -334,15 +305,15 @@ fn a_subvolume_alone_can_be_mounted() {
     assert_eq!(scratch.shell("cd m/c && cat ../g && ls ..").ok(), "text\na\nc\ng\n");
     assert_eq!(scratch.shell("ls -di m/. m/a/.. | awk '{print $1}' | uniq | wc -l").ok(), "1\n");
     scratch.shell("rm -r m/a m/c && ls -a m").ok();
-    umount(&scratch);
+    scratch.umount("m");
     assert_eq!(scratch.shoal(["cat", "v:/job/g"]).ok(), "text\n");
     scratch.shoal(["mount", "v", "m", "-o", "root=job"]).ok();
     assert_eq!(scratch.shell("cat m/g").ok(), "text\n", "the option's older name");
-    umount(&scratch);
+    scratch.umount("m");
     scratch.shoal(["mount", "v", "m"]).ok();
     assert_eq!(scratch.shell("cat m/job/g").ok(), "text\n");
     let crossing = scratch.shell("mv -T m/job m/play");
     assert_ne!(crossing.status(), Some(0), "{crossing}");
-    umount(&scratch);
+    scratch.umount("m");
     scratch.shoal(["fsck", "v"]).ok();
 }

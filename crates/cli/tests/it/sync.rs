@@ -6,12 +6,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::common::{FACTS_OF_DIRECTORIES_LESS, Scratch, noise, rich_tree};
-use shoal_skip::is_root;
-
-/// A tick of the clock of file times, by which what is new is told from what is renamed.
-fn tick() {
-    std::thread::sleep(std::time::Duration::from_millis(20));
-}
+use shoal_skip::{is_root, tick};
 
 fn facts(scratch: &Scratch, directory: &str) -> String {
     scratch.shell(&format!("cd {directory} && {FACTS_OF_DIRECTORIES_LESS}")).ok()

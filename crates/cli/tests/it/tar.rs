@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::common::{FACTS_OF_DIRECTORIES_LESS, Scratch, has_gnu, noise, rich_tree};
-use shoal_skip::is_root;
+use shoal_skip::{is_root, tick};
 use shoal_tar::{Kind, Member, Writer};
 
 /// Facts of a tree, as a copy keeps them.
@@ -414,8 +414,6 @@ fn what_has_changed_since_a_mark() {
     }
     scratch.shoal(["cp", "-r", "t", "v:/"]).ok();
     scratch.shoal(["changes", "v", "--keep-removed", "on"]).ok();
-    // A tick of the clock of file times, by which what is new is told from what is renamed.
-    let tick = || std::thread::sleep(std::time::Duration::from_millis(20));
     let create = |archive: &str| {
         tick();
         scratch.shoal(["tar", "-cf", archive, "-C", "v:/t", "--mark-file", "mark"]).ok();

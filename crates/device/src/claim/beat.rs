@@ -6,8 +6,13 @@
 //! hibernating machine, slow storage) may have lost its claim meanwhile. Therefore each write
 //! checks the time of the last renewal: after [`LEASE`] intervals it renews the claim itself before
 //! it writes. Data passed to the kernel earlier cannot be recalled.
+//!
+//! How long an owner may be stalled before another host takes its volume over is its *grace*
+//! ([`super::ClaimOptions::grace`]): its claim says so, and a slow owner's says more
+//! ([`PATIENCE`]).
 
 use super::block::{ClaimFile, Page};
+use super::clock::Clock;
 use super::host::now;
 use shoal_base::sync::idle::{Condvar, Mutex};
 use shoal_base::{Error, Result};
@@ -43,11 +48,14 @@ pub(crate) struct Held {
 struct Shared {
     file: ClaimFile,
     name: String,
-    /// Time of the open, by [`uptime`].
+    clock: Clock,
+    /// The shortest patience that the claim asks for.
+    patience_min: u32,
+    /// Time of the open, by [`Clock::uptime`].
     opened: Duration,
     state: Mutex<RenewalState>,
     wake: Condvar,
-    /// Time of the last renewal, in nanoseconds of [`uptime`].
+    /// Time of the last renewal, in nanoseconds of [`Clock::uptime`].
     renewed: AtomicU64,
     lost: OnceLock<Arc<str>>,
     on_loss: Mutex<Option<OnLoss>>,
@@ -64,17 +72,11 @@ struct RenewalState {
     written: Duration,
 }
 
-/// Time since the machine was started. It includes suspend, during which another host may take the
-/// volume over.
-fn uptime() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
-}
-
 impl Held {
-    /// Holds and renews `claim`, which has been written to `file`.
-    pub(crate) fn new(file: ClaimFile, claim: OwnerClaim, name: String) -> Held {
-        let now = uptime();
+    /// Holds and renews `claim`, which has been written to `file`. It never asks others for less
+    /// patience than now.
+    pub(crate) fn new(file: ClaimFile, claim: OwnerClaim, name: String, clock: Clock) -> Held {
+        let (now, patience_min) = (clock.uptime(), claim.patience_ms);
         let state = RenewalState {
             claim,
             page: Page::zero(),
@@ -86,6 +88,8 @@ impl Held {
         let shared = Arc::new(Shared {
             file,
             name,
+            clock: clock.clone(),
+            patience_min,
             opened: now,
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -94,8 +98,7 @@ impl Held {
             on_loss: Mutex::default(),
         });
         let of_thread = shared.clone();
-        let thread = std::thread::Builder::new().name("shoal-claim".into());
-        let thread = thread.spawn(move || of_thread.run());
+        let thread = clock.spawn(move || of_thread.run());
         if let Err(error) = &thread {
             // Then writes renew it.
             tracing::warn!(%error, "no thread to renew the claim of the volume");
@@ -119,7 +122,7 @@ impl Held {
         self.shared.state.lock().stop = true;
         self.shared.wake.notify_all();
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the thread ends");
+            self.shared.clock.join(thread);
         }
     }
 
@@ -153,8 +156,7 @@ impl Drop for Held {
             // The thread itself may drop the last reference to the volume, through `on_loss`.
             && thread.thread().id() != std::thread::current().id()
         {
-            // It does not panic; if it did, the panic hook has reported it.
-            let _ = thread.join();
+            self.shared.clock.join(thread);
         }
         self.shared.clear();
     }
@@ -165,7 +167,7 @@ impl Shared {
         loop {
             let mut state = self.state.lock();
             if !state.stop {
-                let _ = self.wake.wait_for(&mut state, self.interval());
+                state = self.clock.wait(&self.wake, &self.state, state, self.interval());
             }
             if state.stop || self.lost.get().is_some() {
                 return;
@@ -179,11 +181,11 @@ impl Shared {
     }
 
     fn interval(&self) -> Duration {
-        if uptime() < self.opened + YOUNG { INTERVAL_YOUNG } else { INTERVAL }
+        if self.clock.uptime() < self.opened + YOUNG { INTERVAL_YOUNG } else { INTERVAL }
     }
 
     fn check(&self) -> Result<()> {
-        let now = uptime().as_nanos() as u64;
+        let now = self.clock.uptime().as_nanos() as u64;
         let since = now.saturating_sub(self.renewed.load(Ordering::Acquire));
         if Duration::from_nanos(since) > self.interval() * LEASE {
             let mut state = self.state.lock();
@@ -215,16 +217,16 @@ impl Shared {
             // Not written blindly: by now it may belong to another process.
             Err(error) => self.failed(state, "read", error),
         }
-        self.renewed.store(uptime().as_nanos() as u64, Ordering::Release);
+        self.renewed.store(self.clock.uptime().as_nanos() as u64, Ordering::Release);
         false
     }
 
     fn write(&self, state: &mut RenewalState) {
-        let pause = uptime().saturating_sub(state.written);
+        let pause = self.clock.uptime().saturating_sub(state.written);
         state.pause_max = pause.max(state.pause_max * 7 / 8);
         let patience = (state.pause_max * PATIENCE).as_millis();
         let patience = u32::try_from(patience).unwrap_or(u32::MAX);
-        state.claim.patience_ms = patience.clamp(*PATIENCE_MS.start(), *PATIENCE_MS.end());
+        state.claim.patience_ms = patience.clamp(self.patience_min, *PATIENCE_MS.end());
         state.claim.beat += 1;
         state.claim.renewed = now();
         state.page.0.copy_from_slice(&state.claim.encode());
@@ -232,7 +234,7 @@ impl Shared {
             Ok(()) => state.failing = false,
             Err(error) => self.failed(state, "write", error),
         }
-        state.written = uptime();
+        state.written = self.clock.uptime();
     }
 
     /// Reads the block. Returns the reason if the claim is lost. A block that stays torn is not
@@ -257,7 +259,7 @@ impl Shared {
                     let name = &self.name;
                     return Ok(Some(format!("{name} has been taken over by a newer Shoal")));
                 }
-                ClaimBlock::Unreadable(_) => std::thread::sleep(INTERVAL_YOUNG / 2),
+                ClaimBlock::Unreadable(_) => self.clock.sleep(INTERVAL_YOUNG / 2),
             }
         }
         Ok(None)

@@ -219,11 +219,7 @@ mod tests {
         let claim = OwnerClaim { pid: child.id(), process_start: start, ..own };
         assert_eq!(here.find(&claim), Process::Runs);
         child.kill().unwrap();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while here.find(&claim) != Process::Gone {
-            assert!(std::time::Instant::now() < until, "a zombie counts as running");
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        shoal_skip::wait_until("a zombie is gone", || here.find(&claim) == Process::Gone);
         child.wait().unwrap();
         assert_eq!(here.find(&claim), Process::Gone);
     }

@@ -32,12 +32,14 @@
 
 mod beat;
 mod block;
+mod clock;
 mod host;
 mod table;
 
 use crate::device::Device;
 use beat::{Held, INTERVAL, INTERVAL_YOUNG, YOUNG};
 use block::{ClaimFile, Page};
+pub(crate) use clock::Clock;
 use host::now;
 pub(crate) use host::{Here, Process};
 use rustix::io::Errno;
@@ -46,7 +48,7 @@ use shoal_format::claim::{ADDR, ClaimBlock, PATIENCE_MS, SIZE};
 use shoal_format::superblock::{COPIES, Superblock};
 use std::fs::File;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use table::{Decision, Reading, Seen, compare, decide};
 
 pub(crate) use beat::Held as HeldClaim;
@@ -82,14 +84,31 @@ pub struct ClaimOptions {
     pub force: bool,
     /// Called with messages for the user while the open waits.
     pub notice: fn(&str),
+    /// Time for which this process, once it owns the volume, may be stalled (stopped, without a
+    /// processor, its storage away) before another host takes the volume over. From
+    /// [`ClaimOptions::GRACE_MIN`] to [`ClaimOptions::GRACE_MAX`]; other values count as the
+    /// nearest of these. A process on this machine takes nothing over while this one is there.
+    pub grace: Duration,
     /// The locks come from the process before this one, which has kept every other opener out since
     /// it wrote the claim that is found: it is taken over at once.
     pub inherited: bool,
 }
 
+impl ClaimOptions {
+    /// Shortest grace of an owner, and the default.
+    pub const GRACE_MIN: Duration = Duration::from_millis(*PATIENCE_MS.start() as u64);
+    /// Longest grace of an owner.
+    pub const GRACE_MAX: Duration = Duration::from_millis(*PATIENCE_MS.end() as u64);
+
+    fn patience_ms(&self) -> u32 {
+        self.grace.clamp(ClaimOptions::GRACE_MIN, ClaimOptions::GRACE_MAX).as_millis() as u32
+    }
+}
+
 impl Default for ClaimOptions {
     fn default() -> ClaimOptions {
-        ClaimOptions { force: false, notice: log, inherited: false }
+        let grace = ClaimOptions::GRACE_MIN;
+        ClaimOptions { force: false, notice: log, grace, inherited: false }
     }
 }
 
@@ -104,6 +123,7 @@ pub(crate) struct ClaimPlace<'a> {
     pub device: &'a dyn Device,
     /// `true` if every other opener that reaches the bytes as a file sees the locks of this one.
     pub is_local_file: bool,
+    pub clock: Clock,
 }
 
 /// Checks the claim for a reader or `mkfs`. Returns the owner of a claim whose process has ended.
@@ -132,19 +152,20 @@ pub(crate) fn take(place: &ClaimPlace<'_>, options: &ClaimOptions) -> Result<Opt
     let found = opening.wait_until_free(&file)?;
     let mut own = opening.here.claim(place.path);
     own.volume = volume;
-    own.patience_ms = *PATIENCE_MS.start();
+    own.patience_ms = options.patience_ms();
     own.beat = 1;
     (own.since, own.renewed) = (now(), now());
     let random = rustix::rand::getrandom(&mut own.owner, rustix::rand::GetRandomFlags::empty());
     random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for a claim: {e}")))?;
     let mut page = Page::zero();
     page.0.copy_from_slice(&own.encode());
+    place.clock.access();
     if let Err(error) = file.write(&page) {
         return opening.unclaimed(error);
     }
-    let wait = settle(place.is_local_file, found.by_force, found.at.elapsed());
+    let wait = settle(place.is_local_file, found.by_force, place.clock.now() - found.at);
     if !wait.is_zero() && !options.inherited {
-        std::thread::sleep(wait);
+        place.clock.sleep(wait);
     }
     match opening.read(&file).block {
         ClaimBlock::Claim(found) if found.is_same_owner(&own) => {}
@@ -156,7 +177,8 @@ pub(crate) fn take(place: &ClaimPlace<'_>, options: &ClaimOptions) -> Result<Opt
     if !place.is_local_file {
         file.forget_cache();
     }
-    Ok(Some(Held::new(file, own, place.path.display().to_string())))
+    let name = place.path.display().to_string();
+    Ok(Some(Held::new(file, own, name, place.clock.clone())))
 }
 
 /// The wait of step 4.
@@ -180,7 +202,7 @@ fn settle(is_local_file: bool, by_force: bool, between: Duration) -> Duration {
 
 /// The volume is free: when the block was read for this decision, and whether `force` was needed.
 struct Free {
-    at: Instant,
+    at: Duration,
     by_force: bool,
 }
 
@@ -203,14 +225,15 @@ impl ClaimPlace<'_> {
 impl Opening<'_> {
     /// Steps 1 and 2.
     fn wait_until_free(&self, file: &ClaimFile) -> Result<Free> {
-        let begun = Instant::now();
+        let clock = &self.place.clock;
+        let begun = clock.now();
         if self.options.inherited {
             return Ok(Free { at: begun, by_force: false });
         }
         let (mut first, mut pause, mut told) = (self.read(file), Duration::from_millis(1), false);
         let mut still_since = begun;
         loop {
-            let at = Instant::now();
+            let at = clock.now();
             let reading = self.read(file);
             match compare(&first, &reading) {
                 Seen::Renewed if self.options.force => {}
@@ -225,7 +248,7 @@ impl Opening<'_> {
                 }
                 Decision::Watch { patience, runs } => (patience, runs),
             };
-            if still_since.elapsed() >= patience {
+            if clock.now() - still_since >= patience {
                 return if runs {
                     Err(self.is_silent(&first))
                 } else {
@@ -233,14 +256,14 @@ impl Opening<'_> {
                 };
             }
             // Claims that come and go for this long belong to a volume in use.
-            if begun.elapsed() >= patience * 3 {
+            if clock.now() - begun >= patience * 3 {
                 return Err(self.in_use(&first.owner_text()));
             }
-            if !told && begun.elapsed() >= QUIET {
+            if !told && clock.now() - begun >= QUIET {
                 told = true;
                 self.tell(&first, patience);
             }
-            std::thread::sleep(pause);
+            clock.sleep(pause);
             pause = (pause * 2).min(LOOK_MAX);
         }
     }
@@ -256,6 +279,7 @@ impl Opening<'_> {
     /// Reads the block. One that the device cannot read may be a claim.
     fn read(&self, file: &ClaimFile) -> Reading {
         let mut page = Page::zero();
+        self.place.clock.access();
         match file.read(&mut page) {
             Ok(()) => Reading::new(&page.0),
             Err(_) => Reading::failed(),
@@ -317,5 +341,7 @@ fn superblock(device: &dyn Device) -> Option<Superblock> {
     fits(newest.geometry.bytes()).then_some(newest)
 }
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,7 @@
 //! Concurrent openers, each with its own open file and without the locks that would exclude them.
+//! Their time is simulated (`simulation.rs`), where the test does not open a real device.
 
+use super::simulation::Simulation;
 use super::*;
 use crate::file::tests::TempDir;
 use crate::{FileDevice, MemDevice, OpenMode};
@@ -8,6 +10,7 @@ use shoal_base::Addr;
 use shoal_format::Compression;
 use shoal_format::claim::OwnerClaim;
 use shoal_format::{Geometry, Label, Ptr};
+use shoal_skip::wait_until;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -33,18 +36,23 @@ fn superblock_of(id: [u8; 16]) -> Superblock {
     }
 }
 
-/// A directory with a file that looks like a volume to an opener.
+/// A directory with a file that looks like a volume to an opener, and the clock of openers.
 struct World {
     dir: TempDir,
+    clock: Clock,
 }
 
 impl World {
     fn new() -> World {
+        World::with(Simulation::new())
+    }
+
+    fn with(simulation: Arc<Simulation>) -> World {
         let dir = TempDir::new("claim");
         let file = File::create_new(dir.path().join("v")).unwrap();
         file.set_len(BYTES).unwrap();
         file.write_all_at(&superblock_of(ID).encode(), 0).unwrap();
-        World { dir }
+        World { dir, clock: Clock::Simulated(simulation) }
     }
 
     fn path(&self) -> std::path::PathBuf {
@@ -70,8 +78,16 @@ impl World {
         let (file, path) = (self.file(), self.path());
         let device = MemDevice::new(BYTES);
         device.write_at(&superblock_of(ID).encode(), 0).unwrap();
-        let place = ClaimPlace { file: &file, path: &path, device: &device, is_local_file };
+        let (device, clock) = (&device, self.clock.clone());
+        let place = ClaimPlace { file: &file, path: &path, device, is_local_file, clock };
         take(&place, options)
+    }
+
+    /// Takes the volume, and returns the milliseconds that this took too.
+    fn timed(&self, options: &ClaimOptions) -> (Result<Option<Held>>, u128) {
+        let begun = self.clock.now();
+        let taken = self.take(options, true);
+        (taken, (self.clock.now() - begun).as_millis())
     }
 }
 
@@ -114,48 +130,85 @@ fn force() -> ClaimOptions {
 }
 
 /// Renews a claim as its owner would, until dropped.
-struct Beating(Arc<AtomicBool>, Option<std::thread::JoinHandle<()>>);
+struct Beating(Arc<AtomicBool>, Clock, Option<std::thread::JoinHandle<()>>);
 
 impl Beating {
-    fn start(world: &World, mut claim: OwnerClaim) -> Beating {
+    fn start(world: &World, clock: &Clock, mut claim: OwnerClaim) -> Beating {
         world.put(&claim);
         let (stop, file) = (Arc::new(AtomicBool::new(false)), world.file());
-        let seen = stop.clone();
-        let thread = std::thread::spawn(move || {
+        let (seen, own) = (stop.clone(), clock.clone());
+        let work = move || {
             while !seen.load(Ordering::Relaxed) {
                 claim.beat += 1;
                 file.write_all_at(&claim.encode(), ADDR).unwrap();
-                std::thread::sleep(INTERVAL);
+                own.sleep(INTERVAL);
             }
-        });
-        Beating(stop, Some(thread))
+        };
+        Beating(stop, clock.clone(), Some(clock.spawn(work).unwrap()))
     }
 }
 
 impl Drop for Beating {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-        self.1.take().unwrap().join().unwrap();
+        self.1.join(self.2.take().unwrap());
     }
+}
+
+#[test]
+fn threads_take_turns_in_the_order_of_their_times() {
+    let (simulation, log) = (Simulation::new(), Arc::new(Mutex::new(Vec::new())));
+    let clock = Clock::Simulated(simulation);
+    let ms = Duration::from_millis;
+    let threads: Vec<_> = [30, 20, 10]
+        .map(|pause| {
+            let (own, log) = (clock.clone(), log.clone());
+            let work = move || {
+                for _ in 0..3 {
+                    own.sleep(ms(pause));
+                    log.lock().push((own.now(), pause));
+                }
+            };
+            clock.spawn(work).unwrap()
+        })
+        .into();
+    clock.sleep(ms(35));
+    assert_eq!(clock.now(), ms(35));
+    threads.into_iter().for_each(|thread| clock.join(thread));
+    let times: Vec<(u64, u64)> =
+        log.lock().iter().map(|(time, pause)| (time.as_millis() as u64, *pause)).collect();
+    let expected =
+        [(10, 10), (20, 20), (20, 10), (30, 30), (30, 10), (40, 20), (60, 30), (60, 20), (90, 30)];
+    assert_eq!(times, expected);
 }
 
 #[test]
 fn a_writer_has_a_claim_while_it_is_open_and_a_reader_none() {
     let world = World::new();
-    let start = Instant::now();
     let dev = FileDevice::open(&world.path(), OpenMode::ReadWrite).unwrap();
-    assert!(start.elapsed() < SETTLE, "a local file needs no wait");
     let ClaimBlock::Claim(claim) = world.block() else { panic!("no claim") };
     assert_eq!((claim.pid, claim.volume), (std::process::id(), ID));
     assert!(dev.claim().unwrap().starts_with(&format!("process {}", std::process::id())));
-    std::thread::sleep(INTERVAL * 3);
-    let ClaimBlock::Claim(later) = world.block() else { panic!("no claim") };
-    assert!(later.beat > claim.beat && later.is_same_owner(&claim));
+    wait_until("it is renewed", || match world.block() {
+        ClaimBlock::Claim(later) => later.beat > claim.beat && later.is_same_owner(&claim),
+        _ => panic!("no claim"),
+    });
     dev.write_at(b"x", 2 << 20).unwrap();
     drop(dev);
     assert_eq!(world.block(), ClaimBlock::Absent);
     let dev = FileDevice::open(&world.path(), OpenMode::ReadOnly).unwrap();
     assert_eq!((world.block(), dev.claim()), (ClaimBlock::Absent, None));
+}
+
+#[test]
+fn a_local_file_needs_no_wait_and_anything_else_one() {
+    let world = World::new();
+    for (is_local_file, wait) in [(true, Duration::ZERO), (false, SETTLE)] {
+        let begun = world.clock.now();
+        let held = world.take(&quiet(), is_local_file).unwrap();
+        assert_eq!(world.clock.now() - begun, wait);
+        drop(held);
+    }
 }
 
 #[test]
@@ -184,25 +237,31 @@ fn the_claim_of_a_killed_process_is_taken_over_at_once() {
     let start = start.parse().unwrap();
     world.put(&OwnerClaim { process_start: start, ..claim_of(child.id()) });
     child.kill().unwrap();
-    let begun = Instant::now();
-    let held = world.take(&quiet(), true).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    drop(held);
+    let claim = claim_of(child.id());
+    let claim = OwnerClaim { process_start: start, ..claim };
+    wait_until("it is dead", || Here::look().find(&claim) == Process::Gone);
+    let (held, took) = world.timed(&quiet());
+    assert_eq!(took, 0);
+    drop(held.unwrap());
     child.wait().unwrap();
     // Its id now belongs to a process with another start time.
     world.put(&OwnerClaim { process_start: 1, ..claim_of(std::process::id()) });
-    let begun = Instant::now();
-    drop(world.take(&quiet(), true).unwrap());
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let (held, took) = world.timed(&quiet());
+    assert_eq!(took, 0);
+    drop(held.unwrap());
 }
 
 #[test]
 fn a_host_that_renews_its_claim_is_named_to_writers_readers_and_mkfs() {
     let world = World::new();
-    let beating = Beating::start(&world, foreign());
-    let begun = Instant::now();
-    let mut texts = vec![refusal(world.take(&quiet(), true))];
-    assert!(begun.elapsed() < Duration::from_millis(2000));
+    let beating = Beating::start(&world, &world.clock, foreign());
+    let (taken, took) = world.timed(&quiet());
+    assert!(took <= INTERVAL.as_millis() + LOOK_MAX.as_millis(), "{took}");
+    let mut texts = vec![refusal(taken)];
+    drop(beating);
+    // The same with real devices, and an owner that may take its time.
+    let slow = OwnerClaim { patience_ms: *PATIENCE_MS.end(), ..foreign() };
+    let beating = Beating::start(&world, &Clock::Machine, slow);
     for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
         texts.push(refusal(FileDevice::open(&world.path(), mode)));
     }
@@ -223,41 +282,41 @@ fn a_claim_of_another_host_that_stands_still_is_taken_over_after_the_watch() {
     let options =
         ClaimOptions { notice: |text| TOLD.lock().push(text.into()), ..ClaimOptions::default() };
     world.put(&foreign());
-    let begun = Instant::now();
-    let held = world.take(&options, true).unwrap().unwrap();
-    let took = begun.elapsed();
-    assert!((2000..3500).contains(&took.as_millis()), "{took:?}");
+    // A watch ends with the first look after its time.
+    let is_about = |took: u128, ms: u128| (ms..=ms + LOOK_MAX.as_millis()).contains(&took);
+    let (held, took) = world.timed(&options);
+    assert!(is_about(took, 2000), "{took}");
     let told = TOLD.lock().clone();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("far-away") && told[0].contains("watching for 2 seconds"), "{told:?}");
-    drop(held);
+    drop(held.unwrap());
     // A slow owner states how long it may take.
     world.put(&OwnerClaim { patience_ms: 3000, ..foreign() });
-    let begun = Instant::now();
-    drop(world.take(&quiet(), true).unwrap());
-    assert!(begun.elapsed() >= Duration::from_millis(3000));
+    let (held, took) = world.timed(&quiet());
+    assert!(is_about(took, 3000), "{took}");
+    drop(held.unwrap());
     // The owner of a torn claim is unknown.
     let mut torn = foreign().encode();
     torn[1000] ^= 1;
     world.file().write_all_at(&torn, ADDR).unwrap();
-    let begun = Instant::now();
-    drop(world.take(&quiet(), true).unwrap());
-    assert!(begun.elapsed() >= Duration::from_millis(2000));
+    let (held, took) = world.timed(&quiet());
+    assert!(is_about(took, 2000), "{took}");
+    drop(held.unwrap());
 }
 
 #[test]
 fn an_owner_that_closes_while_it_is_watched_lets_the_other_in() {
     let world = World::new();
     world.put(&foreign());
-    let file = world.file();
-    let closing = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(600));
+    let (file, clock) = (world.file(), world.clock.clone());
+    let closing = world.clock.spawn(move || {
+        clock.sleep(Duration::from_millis(600));
         file.write_all_at(&[0; SIZE], ADDR).unwrap();
     });
-    let begun = Instant::now();
-    drop(world.take(&quiet(), true).unwrap().unwrap());
-    assert!(begun.elapsed() < Duration::from_millis(1800), "{:?}", begun.elapsed());
-    closing.join().unwrap();
+    let (held, took) = world.timed(&quiet());
+    assert!((600..=600 + LOOK_MAX.as_millis()).contains(&took), "{took}");
+    drop(held.unwrap().unwrap());
+    world.clock.join(closing.unwrap());
 }
 
 #[test]
@@ -266,10 +325,37 @@ fn a_copy_of_a_volume_in_use_is_told_from_the_volume_and_opened_by_force() {
     world.put(&claim_of(std::process::id()));
     let text = refusal(world.take(&quiet(), true));
     assert!(text.contains("does not renew it") && text.contains("--force"), "{text}");
-    let begun = Instant::now();
-    let held = world.take(&force(), true).unwrap().unwrap();
-    assert!(begun.elapsed() >= SETTLE_LONG, "the other must have had the time to notice");
-    held.check().unwrap();
+    let (held, took) = world.timed(&force());
+    assert_eq!(took, SETTLE_LONG.as_millis(), "the other must have the time to notice");
+    held.unwrap().unwrap().check().unwrap();
+}
+
+/// However long an owner is stalled within its grace, it keeps its volume; afterwards it notices
+/// before it writes.
+#[test]
+fn a_stalled_owner_has_the_grace_that_it_was_opened_with() {
+    for (grace, seconds) in [(0, 2), (2, 2), (45, 45), (60, 60), (3600, 60)] {
+        let world = World::new();
+        let options = ClaimOptions { grace: Duration::from_secs(grace), ..quiet() };
+        let mut owner = world.take(&options, true).unwrap().unwrap();
+        let ClaimBlock::Claim(claim) = world.block() else { panic!("no claim") };
+        assert_eq!(u64::from(claim.patience_ms), seconds * 1000, "{grace}");
+        // For an opener on another host.
+        let elsewhere = OwnerClaim { machine: [8; 16], boot: [9; 16], ..*claim };
+        owner.stop_thread();
+        world.put(&elsewhere);
+        let (other, took) = world.timed(&quiet());
+        let wanted = u128::from(seconds) * 1000;
+        assert!((wanted..=wanted + LOOK_MAX.as_millis()).contains(&took), "{took} for {grace}");
+        assert!(owner.check().unwrap_err().to_string().contains("taken over"), "{grace}");
+        other.unwrap().unwrap().check().unwrap();
+        // It is renewed with the same grace.
+        let owner = world.take(&ClaimOptions { force: true, ..options }, true).unwrap().unwrap();
+        world.clock.sleep(INTERVAL * 3);
+        let ClaimBlock::Claim(later) = world.block() else { panic!("no claim") };
+        assert!(later.beat > 2 && later.patience_ms == claim.patience_ms, "{grace}");
+        drop(owner);
+    }
 }
 
 #[test]
@@ -281,7 +367,7 @@ fn who_is_taken_over_by_force_stops_writing_and_names_the_other() {
     first.on_claim_loss(move |why| *place.lock() = why.to_owned());
     first.write_at(b"before", 2 << 20).unwrap();
     let second = world.take(&force(), false).unwrap().unwrap();
-    // It has detected that itself, before the second one reads anything.
+    wait_until("the first one has noticed", || !told.lock().is_empty());
     assert!(told.lock().contains("has been taken over by process"), "{}", told.lock());
     for error in [
         first.write_at(b"after", 2 << 20).unwrap_err(),
@@ -297,21 +383,41 @@ fn who_is_taken_over_by_force_stops_writing_and_names_the_other() {
     assert!(second.text() == claim.owner_text());
 }
 
+/// An owner that is not stalled has noticed before the other one reads anything.
+#[test]
+fn who_is_taken_over_by_force_has_noticed_before_the_other_goes_on() {
+    for age_ms in [0, 100, 390, 410, 5_000] {
+        let world = World::new();
+        let first = world.take(&quiet(), true).unwrap().unwrap();
+        let (told, clock) = (Arc::new(Mutex::new(None)), world.clock.clone());
+        let place = told.clone();
+        first.on_loss(Box::new(move |_| *place.lock() = Some(clock.now())));
+        world.clock.sleep(Duration::from_millis(age_ms));
+        let second = world.take(&force(), false).unwrap().unwrap();
+        let noticed = told.lock().expect("noticed");
+        assert!(noticed < world.clock.now(), "{age_ms}");
+        assert!(first.check().is_err());
+        second.check().unwrap();
+    }
+}
+
 #[test]
 fn a_process_that_was_stopped_looks_before_it_writes() {
     let world = World::new();
     let (file, path) = (world.file(), world.path());
     let claim = OwnerClaim { volume: ID, owner: [5; 16], ..Here::look().claim(&path) };
     world.put(&claim);
-    let open =
-        || Held::new(ClaimFile::open(&file, &path, false).unwrap(), claim.clone(), "v".into());
+    let open = || {
+        let file = ClaimFile::open(&file, &path, false).unwrap();
+        Held::new(file, claim.clone(), "v".into(), world.clock.clone())
+    };
     // Its thread does not run, as after SIGSTOP.
     let mut held = open();
     held.stop_thread();
-    std::thread::sleep(INTERVAL * 4);
+    world.clock.sleep(INTERVAL * 4);
     held.check().unwrap();
     assert!(matches!(world.block(), ClaimBlock::Claim(now) if now.beat > claim.beat));
-    std::thread::sleep(INTERVAL * 4);
+    world.clock.sleep(INTERVAL * 4);
     world.put(&foreign());
     let why = held.check().unwrap_err().to_string();
     assert!(why.contains("taken over by process 4711 on far-away"), "{why}");
@@ -322,45 +428,49 @@ fn a_process_that_was_stopped_looks_before_it_writes() {
     let mut held = open();
     held.stop_thread();
     world.file().write_all_at(&[0; SIZE], ADDR).unwrap();
-    std::thread::sleep(INTERVAL * 4);
+    world.clock.sleep(INTERVAL * 4);
     assert!(held.check().unwrap_err().to_string().contains("removed the claim"));
 }
 
+/// Whenever they begin, and however long each look and each write takes. One of them has a local
+/// file and need not wait.
 #[test]
 fn of_openers_at_the_same_time_at_most_one_stays() {
-    let world = World::new();
-    let (winners, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-    for round in 0..4 {
-        let open = AtomicU64::new(0);
-        let barrier = std::sync::Barrier::new(3);
-        std::thread::scope(|scope| {
-            for i in 0..3u64 {
-                let (world, barrier, open) = (&world, &barrier, &open);
-                let (winners, refused) = (&winners, &refused);
-                scope.spawn(move || {
-                    barrier.wait();
-                    std::thread::sleep(Duration::from_millis(i * round * 40));
-                    // One of them has a local file and does not wait.
-                    match world.take(&quiet(), i == 0) {
+    let (winners, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    for seed in 0..150 {
+        let delay_max = Duration::from_millis([0, 20, 100, 300, 1_000][seed as usize % 5]);
+        let simulation = Simulation::with_delays(delay_max, seed);
+        let world = Arc::new(World::with(simulation.clone()));
+        let open = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..3)
+            .map(|opener| {
+                let begin = Duration::from_millis(simulation.below(400));
+                let (here, open) = (world.clone(), open.clone());
+                let (winners, refused) = (winners.clone(), refused.clone());
+                let work = move || {
+                    here.clock.sleep(begin);
+                    match here.take(&quiet(), opener == 0) {
                         Ok(held) => {
                             let held = held.unwrap();
-                            std::thread::sleep(SETTLE * 2);
-                            let stays = held.check().is_ok();
-                            open.fetch_add(u64::from(stays), Ordering::Relaxed);
-                            winners.fetch_add(u64::from(stays), Ordering::Relaxed);
-                            barrier.wait();
+                            // Until each other one has passed its last step, or has given up.
+                            here.clock.sleep(Duration::from_secs(10));
+                            let stays = u64::from(held.check().is_ok());
+                            open.fetch_add(stays, Ordering::Relaxed);
+                            winners.fetch_add(stays, Ordering::Relaxed);
+                            here.clock.sleep(Duration::from_secs(10));
                         }
                         Err(e) => {
                             assert!(e.is_busy(), "{e}");
                             refused.fetch_add(1, Ordering::Relaxed);
-                            barrier.wait();
                         }
                     }
-                });
-            }
-        });
-        assert!(open.load(Ordering::Relaxed) <= 1, "round {round}");
-        assert_eq!(world.block(), ClaimBlock::Absent, "round {round}");
+                };
+                world.clock.spawn(work).unwrap()
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| world.clock.join(thread));
+        assert!(open.load(Ordering::Relaxed) <= 1, "seed {seed}");
+        assert_eq!(world.block(), ClaimBlock::Absent, "seed {seed}");
     }
     assert!(winners.load(Ordering::Relaxed) > 0 && refused.load(Ordering::Relaxed) > 0);
 }

@@ -84,8 +84,11 @@ impl Volume {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn stamps_read_back_and_arbitrary_bytes_never_panic(
             stamps in proptest::collection::vec(any::<([u8; 16], u64)>(), 0..9),

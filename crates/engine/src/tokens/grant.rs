@@ -86,6 +86,7 @@ impl Grant {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     const KEY: TokenKey = TokenKey { epoch: 7, secret: [0x42; 32] };
     const VOLUME: [u8; 8] = *b"a volume";
@@ -135,6 +136,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn any_flipped_bits_are_refused(
             flips in prop::collection::vec((0..Token::SIZE, 0..8), 1..4),

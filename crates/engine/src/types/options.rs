@@ -17,6 +17,10 @@ pub struct OpenOptions {
     pub force: bool,
     /// Called with messages for the user while the open waits for another process.
     pub notice: fn(&str),
+    /// Time for which this process may be stalled before another host takes the volume over
+    /// ([`ClaimOptions::grace`]); of a volume in a bucket, the shortest time that it promises to
+    /// write within. `None`: the defaults, 2 s and 1.5 s, which slow storage makes longer.
+    pub grace: Option<Duration>,
     /// Bytes for tree nodes and inode blocks; 0 for a quarter of the machine's memory.
     pub cache_bytes: u64,
     /// Maximum time in milliseconds for which an acknowledged call is only in memory.
@@ -91,7 +95,8 @@ pub enum HoldLife {
 
 impl OpenOptions {
     pub(crate) fn claim(&self) -> ClaimOptions {
-        ClaimOptions { force: self.force, notice: self.notice, inherited: false }
+        let (force, notice, all) = (self.force, self.notice, ClaimOptions::default());
+        ClaimOptions { force, notice, grace: self.grace.unwrap_or(all.grace), ..all }
     }
 
     /// Returns the switches for measurements and tests, which are constants in a release.
@@ -111,6 +116,7 @@ impl Default for OpenOptions {
             read_only: false,
             force: false,
             notice: ClaimOptions::default().notice,
+            grace: None,
             cache_bytes: 0,
             commit_interval_ms: 5000,
             checkpoint_bytes: 0,

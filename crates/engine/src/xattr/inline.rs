@@ -64,6 +64,7 @@ mod tests {
     use proptest::prelude::*;
     use shoal_base::RootId;
     use shoal_format::attr::{Link, Namespace, Value, verify_fork};
+    use shoal_skip::property;
 
     const INO: Ino = Ino(5 << 48 | 1);
     const ROOT: RootId = RootId(5);
@@ -87,9 +88,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            failure_persistence: None, ..ProptestConfig::default()
-        })]
+        #![proptest_config(property(256))]
 
         #[test]
         fn behaves_as_a_list(

@@ -13,7 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 fn volume_on(device: &Arc<Slow>, cache_bytes: u64) -> Volume {
     let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
@@ -442,44 +441,4 @@ fn beside_creates_and_unlinks_every_answer_was_right_at_some_time() {
         }
     });
     assert_eq!(all_inodes(volume, Ino(0), 1).len(), kept.len() + 3);
-}
-
-#[test]
-#[ignore = "a measurement: run it in release"]
-fn warm_attributes_a_second() {
-    let volume = volume_on(&Slow::with_volume(1 << 30), 2 << 30);
-    let files = 1_000_000;
-    let dirs = scattered(&volume, 100, files / 100);
-    for threads in [1, 2] {
-        let mut best = f64::MAX;
-        for _ in 0..5 {
-            let (begun, count) = (Instant::now(), AtomicU64::new(0));
-            let each = |attrs: &[Attr]| {
-                count.fetch_add(attrs.len() as u64, Ordering::Relaxed);
-                ControlFlow::Continue(())
-            };
-            let scan = InodeScan { after: Ino(0), threads };
-            volume.bulk().bulkstat(&root(), scan, |attr| attr, each).unwrap();
-            assert!(count.into_inner() > files as u64);
-            best = best.min(begun.elapsed().as_secs_f64());
-        }
-        println!("bulkstat, {threads} threads: {:.1} M/s", files as f64 / best / 1e6);
-    }
-    let names: Vec<String> = (0..files / 100).map(|i| format!("f{i}")).collect();
-    let named: Vec<StatItem<'_>> = (dirs.iter())
-        .flat_map(|dir| names.iter().map(|name| StatItem::Name(*dir, name.as_bytes())))
-        .collect();
-    let numbered: Vec<StatItem<'_>> = all_inodes(&volume, Ino(0), 1)
-        .iter()
-        .map(|attr| StatItem::Number(attr.ino, Some(attr.generation)))
-        .collect();
-    for (what, items) in [("names", named), ("numbers", numbered)] {
-        let begun = Instant::now();
-        let mut right = 0;
-        let mut each = |_: usize, answer: Result<Stat>| right += usize::from(answer.is_ok());
-        volume.bulk().stat_many(&root(), &items, Fields::ALL, Freshness::Force, &mut each);
-        assert_eq!(right, items.len());
-        let seconds = begun.elapsed().as_secs_f64();
-        println!("stat_many of {what}: {:.2} M/s", items.len() as f64 / seconds / 1e6);
-    }
 }

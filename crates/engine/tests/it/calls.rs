@@ -3,6 +3,7 @@
 
 use crate::common::options;
 use shoal_engine::*;
+use shoal_skip::wait_until;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -382,12 +383,7 @@ fn what_threads_in_the_background_do_is_nobodys_call() {
         }
         volume.namespace().remove_tree(&who, TOP, name.as_bytes(), TreeCheck::Top).unwrap();
     }
-    let freed = || volume.info().inodes == 1;
-    let deadline = std::time::Instant::now() + Duration::from_secs(100);
-    while !freed() && std::time::Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(freed(), "the trees are gone");
+    wait_until("the trees are gone", || volume.info().inodes == 1);
     let known = ["mkdir", "create", "remove_tree"];
     let others: Vec<_> = calls(&volume).into_keys().filter(|name| !known.contains(name)).collect();
     assert!(others.is_empty(), "{others:?}");

@@ -5,6 +5,7 @@ use crate::common;
 
 use crate::common::{copy, flip, open, options, repair};
 use shoal_engine::*;
+use shoal_skip::tick;
 use std::sync::Arc;
 
 const ROOT: Ino = Ino::ROOT;
@@ -85,8 +86,7 @@ fn told(volume: &Volume, mark: &ChangeMark) -> Vec<String> {
 }
 
 fn mark(volume: &Volume) -> ChangeMark {
-    // What is made before and after it is so by the clock too, whose ticks are some milliseconds.
-    let tick = || std::thread::sleep(std::time::Duration::from_millis(20));
+    // What is made before and after it is so by the clock too.
     tick();
     let mark = volume.changes().mark(ROOT).unwrap();
     tick();
@@ -518,76 +518,6 @@ fn what_was_told_is_durable() {
     let crashed = open(&copy(&device));
     assert!(crashed.changes().since(&Caller::root(), ROOT, Some(&now)).is_ok());
     assert!(crashed.namespace().lookup(&Caller::root(), ROOT, b"newer").is_ok());
-}
-
-/// `SHOAL_CHANGES_FILES` files (10 million), `SHOAL_CHANGES_VOLUME` the file of the volume.
-#[test]
-#[ignore = "takes minutes and gigabytes; a measurement"]
-fn the_time_of_a_thousand_changes() {
-    let from_env = |name: &str| std::env::var(name).ok();
-    let path = from_env("SHOAL_CHANGES_VOLUME").expect("SHOAL_CHANGES_VOLUME");
-    let files = from_env("SHOAL_CHANGES_FILES").map_or(10_000_000, |n| n.parse::<u64>().unwrap());
-    let path = std::path::Path::new(&path);
-    mkfs(path, &MkfsOptions { size: 32 << 30, ..MkfsOptions::default() }).unwrap();
-    let options = OpenOptions { cache_bytes: 3 << 30, ..OpenOptions::default() };
-    let volume = Volume::open(path, &options).unwrap();
-    volume.changes().keep_removed(&Caller::root(), true).unwrap();
-    let (mut inodes, mut dir) = (Vec::new(), ROOT);
-    for n in 0..files {
-        if n % 100 == 0 {
-            let above = mkdir_once(&volume, n / 10_000);
-            dir = mkdir(&volume, above, &format!("d{n}"));
-        }
-        inodes.push(create(&volume, dir, &format!("file-{n}")));
-    }
-    let show = |volume: &Volume, what: &str, mark: &ChangeMark| {
-        let mut times: Vec<f64> = (0..5)
-            .map(|_| {
-                let begun = std::time::Instant::now();
-                let feed = volume.changes();
-                let mut reader = feed.since(&Caller::root(), ROOT, Some(mark)).unwrap();
-                let mut told = 0;
-                loop {
-                    let batch = feed.next(&mut reader, 4096).unwrap();
-                    told += batch.len();
-                    if batch.is_empty() {
-                        break;
-                    }
-                }
-                assert!(told >= 1000, "{told}");
-                begun.elapsed().as_secs_f64() * 1000.0
-            })
-            .collect();
-        let first = times[0];
-        times.sort_by(f64::total_cmp);
-        println!("{what}: first {first:.1} ms, median of five {:.1} ms", times[2]);
-    };
-    let change = |volume: &Volume, by: u64| {
-        (0..1000).for_each(|n| {
-            let ino = inodes[(n * (files / 1000) + by) as usize];
-            volume.files().write(ino, 0, b"changed", false).unwrap();
-        });
-    };
-    volume.maintenance().checkpoint().unwrap();
-    let begin = volume.changes().mark(ROOT).unwrap();
-    change(&volume, 7);
-    show(&volume, "changes in memory", &begin);
-    volume.maintenance().checkpoint().unwrap();
-    show(&volume, "written by a checkpoint", &begin);
-    volume.close().unwrap();
-    let volume = Volume::open(path, &options).unwrap();
-    show(&volume, "opened again", &begin);
-    let begin = volume.changes().mark(ROOT).unwrap();
-    change(&volume, 11);
-    show(&volume, "opened again, other changes in memory", &begin);
-}
-
-fn mkdir_once(volume: &Volume, n: u64) -> Ino {
-    let (who, name) = (Caller::root(), format!("top{n}"));
-    match volume.namespace().lookup(&who, ROOT, name.as_bytes()) {
-        Ok(entry) => entry.ino,
-        Err(_) => mkdir(volume, ROOT, &name),
-    }
 }
 
 /// The steps of a reader, one at a time, tell the same; and a mark says without reading that there

@@ -9,7 +9,6 @@ use shoal_engine::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 fn options() -> OpenOptions {
     OpenOptions { cache_bytes: 256 << 20, ..OpenOptions::default() }
@@ -197,56 +196,5 @@ fn blocks_that_change_while_they_are_read_ahead() {
         let name = format!("file-{}", round * 13 % 1000);
         let ino = volume.namespace().lookup(&who, *dir, name.as_bytes()).unwrap().ino;
         assert_eq!(volume.attributes().getattr(ino).unwrap().uid, round);
-    }
-}
-
-#[test]
-#[ignore = "a measurement: run it in release"]
-fn cold_at_1_ms_a_read() {
-    for (dirs, files) in [(3221, 169), (40, 10_000)] {
-        let slow = Slow::with_volume(2 << 30);
-        let volume = open(&slow);
-        let dirs = scattered(&volume, dirs, files);
-        volume.close().unwrap();
-        for micros in [0, 1000] {
-            slow.read_us.store(micros, Ordering::Relaxed);
-            let volume = open(&slow);
-            slow.forget();
-            let (begun, mut entries) = (Instant::now(), 0);
-            // So that a measurement of one read at a time comes to an end.
-            for dir in dirs.iter().take_while(|_| begun.elapsed() < Duration::from_secs(20)) {
-                let count = &mut entries;
-                let mut each = |_: DirEntry<'_>, _: Result<&Attr>| {
-                    *count += 1;
-                    begun.elapsed() < Duration::from_secs(20)
-                };
-                volume.directories().readdirplus(*dir, 2, &mut each).unwrap();
-            }
-            let (seconds, reads) = (begun.elapsed().as_secs_f64(), slow.reads());
-            println!(
-                "{} directories of {files}, {micros} us a read: {entries} entries in \
-                 {seconds:.2} s, {:.0} a second, {reads} reads",
-                dirs.len(),
-                entries as f64 / seconds,
-            );
-        }
-    }
-}
-
-/// Names in memory and inode blocks not: reading ahead must not look for missing leaves in all of
-/// the directory again and again.
-#[test]
-#[ignore = "a measurement: run it in release"]
-fn cold_attributes_of_warm_names() {
-    for files in [250_000, 1_000_000] {
-        let slow = Slow::with_volume(2 << 30);
-        let volume = open(&slow);
-        let dirs = dense(&volume, files);
-        volume.close().unwrap();
-        let volume = open(&slow);
-        volume.directories().readdir(dirs[0], 0, &mut |_| true).unwrap();
-        let begun = Instant::now();
-        volume.directories().readdirplus(dirs[0], 0, &mut |_, _| true).unwrap();
-        println!("{files} files: {:.0} ms", begun.elapsed().as_secs_f64() * 1000.0);
     }
 }

@@ -117,7 +117,7 @@ fn resident() -> u64 {
 /// All possible numbers. Needs a file of 3 GiB in the directory for temporary files, and minutes:
 /// `cargo test -p shoal-engine --test it -- many_roots:: --ignored --nocapture`.
 #[test]
-#[ignore = "takes 3 GiB and minutes"]
+#[ignore = "nightly: takes 3 GiB and minutes"]
 fn all_numbers_with_the_longest_names() {
     let path = std::env::temp_dir().join(format!("shoal-all-roots-{}", std::process::id()));
     std::fs::File::create_new(&path).unwrap().set_len(3 << 30).unwrap();

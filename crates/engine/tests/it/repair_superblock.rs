@@ -88,7 +88,9 @@ fn of_two_volumes_made_on_one_device_the_later() {
         fill(&device, &format!("again {round}"), 50);
     }
     // The creation time has a resolution of seconds.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let begun = second();
+    shoal_skip::wait_until("the next second", || second() > begun);
     let force = MkfsOptions { force: true, ..MkfsOptions::default() };
     mkfs_on(device.clone(), &force).unwrap();
     fill(&device, "new", 5);

@@ -8,9 +8,10 @@ use crate::common;
 use crate::common::{Dying, copy, flip, open, options, repair};
 use proptest::prelude::*;
 use shoal_engine::*;
+use shoal_skip::property;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -304,26 +305,9 @@ fn messages_do_not_show_the_code() {
     assert_eq!(format!("{token:?}"), "Token(r--)");
 }
 
-#[test]
-#[ignore = "a measurement: run it in release"]
-fn tokens_a_second() {
-    let volume = open(&device());
-    let made = file(&volume, "file", 0o600);
-    let token = issue(&volume, &made, Rights::READ);
-    let count = 1_000_000;
-    let begun = Instant::now();
-    for _ in 0..count {
-        assert_eq!(redeem(&volume, &token, &made), 0);
-    }
-    let (redeemed, begun) = (begun.elapsed(), Instant::now());
-    for _ in 0..count {
-        assert_eq!(issue(&volume, &made, Rights::READ).rights(), Rights::READ);
-    }
-    println!("verified in {:?}, made in {:?}", redeemed / count, begun.elapsed() / count);
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(property(8))]
+
     #[test]
     fn a_volume_refuses_every_token_with_a_flipped_bit(name in "[a-z]{1,8}", mode in 0u32..0o777) {
         let volume = open(&device());

@@ -10,7 +10,6 @@ use shoal_engine::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 fn root() -> Caller {
     Caller::root()
@@ -386,32 +385,4 @@ fn beside_renames_within_the_directory_a_scan_counts_everything_once() {
         looked.unwrap();
     });
     assert_eq!(volume.bulk().totals(&root(), TotalsScan::of(top)).unwrap().dirs, before.dirs);
-}
-
-#[test]
-#[ignore = "a measurement: run it in release"]
-fn totals_a_second() {
-    let device = Arc::new(MemDevice::new(2 << 30));
-    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
-    let options = OpenOptions { cache_bytes: 2 << 30, ..OpenOptions::default() };
-    let volume = Volume::open_on(device, &options).unwrap();
-    let top = mkdir(&volume, Ino::ROOT, "top");
-    let (dirs, files) = (10_000, 500_000);
-    let dirs: Vec<Ino> = (0..dirs).map(|n| mkdir(&volume, top, &format!("d{n}"))).collect();
-    for n in 0..files {
-        create(&volume, dirs[n * 7919 % dirs.len()], &format!("f{n}"));
-    }
-    for (what, threads, walk_max) in
-        [("walk", 1, Some(u64::MAX)), ("scan", 1, Some(0)), ("scan", 2, Some(0))]
-    {
-        let mut best = f64::MAX;
-        for _ in 0..5 {
-            let begun = Instant::now();
-            let way = TotalsScan { threads, walk_max, ..TotalsScan::of(top) };
-            let found = volume.bulk().totals(&root(), way).unwrap();
-            assert_eq!(found.files, files as u64);
-            best = best.min(begun.elapsed().as_secs_f64());
-        }
-        println!("{what}, {threads} threads: {:.2} M inodes/s", files as f64 / best / 1e6);
-    }
 }

@@ -551,28 +551,3 @@ fn a_full_volume_can_be_changed() {
     }
     assert_clean(&volume);
 }
-
-/// Prints the time of a change of a hundred thousand files, all in memory. For a release build.
-#[test]
-#[ignore = "a measurement"]
-fn time_of_a_file() {
-    let device = Arc::new(MemDevice::new(2 << 30));
-    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
-    let options = OpenOptions { cache_bytes: 1 << 30, ..OpenOptions::default() };
-    let volume = Volume::open_on(device, &options).unwrap();
-    for dir in 0..600 {
-        let dir = mkdir(&volume, Ino::ROOT, &format!("dir{dir}"), 0o755);
-        for file in 0..168 {
-            create(&volume, dir, &format!("{}.host,S=10", 1_732_000_000 + file), 0o644);
-        }
-    }
-    let none = |_: &TreeStep<'_>| ControlFlow::Continue(());
-    for (round, threads) in [1, 1, 1, 2, 2, 2].into_iter().enumerate() {
-        let (begun, uid) = (std::time::Instant::now(), round as u32 + 1);
-        let change = owner(uid, uid);
-        let done =
-            volume.tree_changes().change_tree(&Caller::root(), Ino::ROOT, &change, threads, &none);
-        let each = begun.elapsed().as_nanos() / u128::from(done.unwrap().inodes);
-        println!("{threads} threads: {each} ns a file");
-    }
-}

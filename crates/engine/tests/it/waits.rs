@@ -5,10 +5,11 @@
 //! machine.
 
 use shoal_engine::*;
+use shoal_skip::PATIENCE;
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A device on which the next operation of a kind stops until it is released.
 struct Stopping {
@@ -89,9 +90,6 @@ impl Device for Stopping {
     }
 }
 
-/// Checks, 10 ms apart, before a call counts as waiting.
-const PATIENCE: u32 = 3000;
-
 fn options() -> OpenOptions {
     OpenOptions { background: false, noatime: true, ..OpenOptions::default() }
 }
@@ -143,10 +141,10 @@ fn others_go_on(device: &Stopping, volume: &Volume, warm: Ino) -> bool {
             (1..4).for_each(|round| others_create(volume, warm, round));
             done.store(true, Ordering::SeqCst);
         });
-        let mut patience = PATIENCE;
-        while !done.load(Ordering::SeqCst) && patience > 0 {
-            std::thread::sleep(Duration::from_millis(10));
-            patience -= 1;
+        // Not `wait_until`, whose panic would leave threads that wait for the device.
+        let begun = Instant::now();
+        while !done.load(Ordering::SeqCst) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
         }
         let went_on = done.load(Ordering::SeqCst);
         device.go_on();

@@ -2,6 +2,7 @@
 //! segments are no reason to clean, because there are always many.
 
 use shoal_engine::*;
+use shoal_skip::PATIENCE;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -101,7 +102,7 @@ fn a_volume_that_is_never_idle_stores_at_most_twice_as_much_that_is_dead_as_is_l
     let begun = Instant::now();
     use_until(&volume, || {
         let (dead, live) = dead(&volume);
-        assert!(begun.elapsed() < Duration::from_secs(120), "{dead} bytes are dead, {live} live");
+        assert!(begun.elapsed() < PATIENCE, "{dead} bytes are dead, {live} live");
         dead <= (2 * live).max(LEAST)
     });
     for n in (0..FILES).step_by(4) {

@@ -271,6 +271,7 @@ fn sum(head: &[u8], pieces: &[u8]) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     const HEADER: ObjectHeader = ObjectHeader {
         kind: ObjectKind::Flush,
@@ -346,6 +347,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn what_is_packed_is_unpacked_and_a_changed_byte_is_noticed(
             pieces in prop::collection::vec(

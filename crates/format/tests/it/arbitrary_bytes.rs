@@ -18,6 +18,7 @@ use shoal_format::item::Item;
 use shoal_format::node::{Key, Node, NodeId, TreeId};
 use shoal_format::superblock::Superblock;
 use shoal_format::{Codec, Coding, Compression, batch, orphan, usage};
+use shoal_skip::property;
 
 const ID: NodeId = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
 const ROOT: RootId = RootId(5);
@@ -137,7 +138,7 @@ fn how() -> impl Strategy<Value = Compression> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(property(256))]
 
     #[test]
     fn arbitrary(raw in prop::collection::vec(any::<u8>(), 0..6000)) {

@@ -54,6 +54,9 @@ pub struct MountOptions {
     pub disk_cache: Option<PathBuf>,
     /// `disk_cache_size=SIZE`: bytes that it may take; 0: the default.
     pub disk_cache_bytes: u64,
+    /// `grace=SECONDS`: time for which the server may be stalled before another host takes the
+    /// volume over; 0: the default of the volume.
+    pub grace_seconds: u64,
     /// `subvolume=NAME`: shows only this subvolume.
     pub subvolume: Option<String>,
     /// `slow=DURATION`: requests that take at least so long are logged and kept; 0: none. `None`:
@@ -149,6 +152,7 @@ impl MountOptions {
             cache_bytes: self.cache_bytes,
             noatime: self.noatime,
             discard: !self.no_discard,
+            grace: (self.grace_seconds != 0).then(|| Duration::from_secs(self.grace_seconds)),
             disk_cache: self.disk_cache.as_ref().map(|directory| {
                 let bytes = match self.disk_cache_bytes {
                     0 => DiskCache::BYTES,
@@ -262,6 +266,11 @@ impl MountOptions {
                 self.disk_cache_bytes =
                     parse_size(value).ok_or_else(|| bad(option, "a size, like 512M or 50G"))?;
             }
+            "grace" => {
+                let seconds = value.parse().ok().filter(|seconds| GRACE.contains(seconds));
+                let wanted = format!("seconds, from {} to {}", GRACE.start(), GRACE.end());
+                self.grace_seconds = seconds.ok_or_else(|| bad(option, &wanted))?;
+            }
             // The older name is `root`.
             "subvolume" | "root" if !value.is_empty() => self.subvolume = Some(value.to_owned()),
             "subvolume" | "root" => return Err(bad(option, "the name of a subvolume")),
@@ -295,6 +304,9 @@ impl MountOptions {
 fn is_extra(name: &str) -> bool {
     name.starts_with("x-") || name.starts_with("X-")
 }
+
+/// Seconds for which a server may be stalled: what a claim can say.
+const GRACE: std::ops::RangeInclusive<u64> = 2..=60;
 
 /// Largest number of threads.
 const THREADS_MAX: usize = 1024;
@@ -351,7 +363,7 @@ mod tests {
              X-mount.mkdir=755,x-systemd.device-timeout=5s,comment=a b,user=ann,users,owner,async,\
              user_id=0,group_id=0,strictatime,user_xattr,acl,barrier=1,barrier";
         assert_eq!(MountOptions::parse(fstab).unwrap(), MountOptions::default());
-        let list = "ro,allow_other,threads=4,cache=256M,fsname=a b,journal_ring=/run/r";
+        let list = "ro,allow_other,threads=4,cache=256M,fsname=a b,journal_ring=/run/r,grace=60";
         let options = MountOptions::parse(list).unwrap();
         assert!(options.read_only && options.allow_other && options.kernel_checks());
         assert_eq!((options.threads, options.cache_bytes), (4, 256 << 20));
@@ -359,6 +371,8 @@ mod tests {
         assert_eq!(options.journal_ring.as_deref(), Some(std::path::Path::new("/run/r")));
         let open = options.open_options();
         assert!(open.read_only && open.cache_bytes == 256 << 20 && !open.noatime);
+        assert_eq!(open.grace, Some(Duration::from_secs(60)));
+        assert_eq!(MountOptions::parse(&options.list()).unwrap().grace_seconds, 60);
     }
 
     #[test]
@@ -393,6 +407,8 @@ mod tests {
             ("journal_ring=here", "the absolute path of a file"),
             ("disk_cache=here", "the absolute path of a directory"),
             ("disk_cache_size=big", "\"disk_cache_size=big\" needs a size"),
+            ("grace=1", "\"grace=1\" needs seconds, from 2 to 60"),
+            ("grace=61", "needs seconds"),
         ] {
             let error = MountOptions::parse(list).unwrap_err().to_string();
             assert!(error.contains(wanted), "{list}: {error}");

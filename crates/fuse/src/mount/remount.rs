@@ -38,6 +38,7 @@ impl MountOptions {
             ("journal_ring", self.journal_ring.as_ref().map(|ring| ring.display().to_string())),
             ("disk_cache", self.disk_cache.as_ref().map(|path| path.display().to_string())),
             ("disk_cache_size", number(self.disk_cache_bytes)),
+            ("grace", number(self.grace_seconds)),
             ("subvolume", self.subvolume.clone()),
             ("fsname", self.fsname.clone()),
             ("metrics", self.metrics.as_ref().map(|address| address.to_string())),

@@ -324,6 +324,7 @@ pub fn state_of(flags: u32) -> OrphanState {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
     use zerocopy::IntoBytes;
 
     fn head(kind: Kind) -> ControlHead {
@@ -425,6 +426,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn arbitrary_pages_never_panic(mut page in proptest::collection::vec(any::<u8>(), 0..300)) {
             for _ in 0..2 {

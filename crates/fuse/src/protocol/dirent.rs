@@ -162,6 +162,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use shoal::raw::{FileKind, Ino};
+    use shoal_skip::property;
 
     fn entry(name: &[u8], cookie: u64) -> DirEntry<'_> {
         DirEntry { name, ino: Ino(0x77), kind: FileKind::Directory, cookie }
@@ -249,6 +250,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn records_never_leave_their_room(
             names in names(),

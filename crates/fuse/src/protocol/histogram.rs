@@ -49,6 +49,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use shoal::raw::Timings;
+    use shoal_skip::property;
     use std::time::Duration;
 
     #[test]
@@ -64,6 +65,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let mut capped = bytes;

@@ -313,6 +313,7 @@ mod tests {
     use super::*;
     use crate::protocol::wire::{PieceHead, RecordHead};
     use proptest::prelude::*;
+    use shoal_skip::property;
 
     fn ask(question: &Question) -> Result<Question, Errno> {
         let mut page = [0xff; QUESTION];
@@ -429,7 +430,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+        #![proptest_config(property(4000))]
+
         /// Any bytes are refused or read to some end; a record that was read can be written, and
         /// reads the same.
         #[test]

@@ -242,6 +242,7 @@ mod tests {
     use super::*;
     use crate::protocol::wire::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
     use zerocopy::IntoBytes;
 
     fn build(opcode: u32, op: &[u8], payload: &[u8], extlen: u16) -> Vec<u8> {
@@ -378,7 +379,8 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+        #![proptest_config(property(4000))]
+
         #[test]
         fn arbitrary_bytes_never_panic(
             bytes in arbitrary_request(),

@@ -200,6 +200,7 @@ pub fn names(op: Opcode, payload: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use shoal_skip::property;
     use zerocopy::IntoBytes;
 
     fn request<'a>(op: Opcode, arg: &'a [u8], body: &'a mut [u8]) -> Request<'a> {
@@ -262,6 +263,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(property(256))]
+
         /// Any request, whole or cut off, has facts that read back from their words.
         #[test]
         fn facts_read_back(

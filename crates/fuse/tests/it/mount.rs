@@ -3,8 +3,9 @@
 use crate::common::*;
 use rustix::fs::OFlags;
 use shoal_fuse::MountOptions;
+use shoal_skip::wait_until;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn entry_of(dir: &std::path::Path) -> Option<String> {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
@@ -183,7 +184,6 @@ fn unknown_ioctls_and_attributes() {
 #[test]
 fn many_callers_in_fsync() {
     let Some(m) = mount_only("threads=2") else { return };
-    let start = Instant::now();
     std::thread::scope(|scope| {
         for thread in 0..24 {
             let m = &m;
@@ -198,7 +198,6 @@ fn many_callers_in_fsync() {
         }
     });
     assert_eq!(list(&m.dir).len(), 120);
-    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 /// A bit of everything from several threads, in shared and private directories.
@@ -251,14 +250,17 @@ fn killed_under_load() {
         std::fs::write(&synced, b"contents").unwrap();
         shoal_fuse::sync(&m.dir).unwrap();
         let dir = m.dir.clone();
+        let written = Arc::new(AtomicU64::new(0));
         let threads: Vec<_> = (0..4)
             .map(|thread| {
+                let written = written.clone();
                 let own = dir.join(format!("load{round}-{thread}"));
                 std::thread::spawn(move || -> std::io::Result<()> {
                     std::fs::create_dir(&own)?;
                     for number in 0.. {
                         let path = own.join(format!("file{number}"));
                         std::fs::write(&path, vec![b'x'; number % 5000])?;
+                        written.fetch_add(1, Ordering::Relaxed);
                         std::fs::rename(&path, own.join(format!("moved{number}")))?;
                         if number % 3 == 0 {
                             std::fs::remove_file(own.join(format!("moved{number}")))?;
@@ -269,9 +271,12 @@ fn killed_under_load() {
             })
             .collect();
         // Some of the load is synced half-way, the rest is interrupted anywhere.
-        std::thread::sleep(Duration::from_millis(150));
+        let reaches = |count| {
+            wait_until(format!("{count} files"), || written.load(Ordering::Relaxed) >= count);
+        };
+        reaches(500);
         shoal_fuse::sync(&m.dir).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
+        reaches(written.load(Ordering::Relaxed) + 500);
         m.kill();
         for thread in threads {
             assert!(thread.join().unwrap().is_err());

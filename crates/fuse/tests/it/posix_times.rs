@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
+use shoal_skip::tick;
 use std::path::Path;
-use std::time::Duration;
 
 fn utimens(path: impl AsRef<Path>, atime: (i64, i64), mtime: (i64, i64)) -> Res<()> {
     let time = |(tv_sec, tv_nsec)| Timespec { tv_sec, tv_nsec };
@@ -60,11 +60,9 @@ fn set_by_calls() {
     let dir = m.path("dir");
     let file = m.path("dir/file");
     mkdir(&dir, 0o755).unwrap();
-    // Longer than the granularity of any clock used for stamps.
-    let pause = || std::thread::sleep(Duration::from_millis(15));
     let moved = |path: &Path, call: &dyn Fn()| {
         let before = times(path);
-        pause();
+        tick();
         call();
         let after = times(path);
         [before[MTIME] != after[MTIME], before[CTIME] != after[CTIME]]
@@ -87,7 +85,7 @@ fn set_by_calls() {
     assert_eq!(moved(&dir, &|| unlink(&other).unwrap()), [true, true], "unlink");
     let renamed = m.path("renamed");
     let before = times(&file);
-    pause();
+    tick();
     rename(&file, &renamed).unwrap();
     let after = times(&renamed);
     assert_eq!(before[MTIME], after[MTIME]);
@@ -121,7 +119,7 @@ fn birth() {
     let facts = |path: &Path| rustix::fs::statx(CWD, path, AtFlags::empty(), wanted).unwrap();
     let born = facts(&m.path("file")).stx_btime;
     assert!(born.tv_sec > 1_600_000_000);
-    std::thread::sleep(Duration::from_millis(15));
+    tick();
     std::fs::write(m.path("file"), b"later").unwrap();
     utimens(m.path("file"), (1, 1), (1, 1)).unwrap();
     rename(m.path("file"), m.path("other")).unwrap();

@@ -5,10 +5,11 @@ use rustix::fs::{OFlags, fstat};
 use rustix::io::Errno;
 use shoal::raw::TreeCheck;
 use shoal_fuse::{Stat, orphans_of, remove_tree, stats_of};
+use shoal_skip::wait_until;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn remove(at: &OwnedFd, name: &str) -> Res<()> {
     remove_with(at, name, TreeCheck::Tree)
@@ -42,18 +43,6 @@ fn now(m: &TestMount, name: &str) -> u64 {
     value(&stats_of(dir(&m.dir)).unwrap(), name)
 }
 
-/// Much longer than any operation takes: other tests may have the processors.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Waits until something becomes true.
-fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn the_name_is_gone_when_the_call_returns() {
     let Some(m) = mount_only("") else { return };
@@ -85,7 +74,7 @@ fn the_name_is_gone_when_the_call_returns() {
     lstat(m.path("file")).unwrap();
     remove(&top, "file").unwrap();
     fails!(NOENT, lstat(m.path("file")));
-    soon("space is back", || now(&m, "inodes") == 1);
+    wait_until("space is back", || now(&m, "inodes") == 1);
 }
 
 /// The names below are dropped in the background. Nobody sees them meanwhile, in whatever directory
@@ -125,8 +114,8 @@ fn a_large_cached_tree_goes_at_once_and_its_names_later() {
             }
             _ => {}
         }
-        soon("the kernel has heard", || fstat(&inside).unwrap().st_nlink == 0);
-        soon("the kernel has heard", || fstat(&file).unwrap().st_nlink == 0);
+        wait_until("the kernel has heard", || fstat(&inside).unwrap().st_nlink == 0);
+        wait_until("the kernel has heard", || fstat(&file).unwrap().st_nlink == 0);
         pwrite(&file, 0, b"still mine");
         assert_eq!(pread(&file, 0, 20), b"still mine");
         drop((inside, file));
@@ -140,7 +129,7 @@ fn a_large_cached_tree_goes_at_once_and_its_names_later() {
     }
     let top = dir(&m.dir);
     // The kernel holds no names of the trees any more, and forgets their inodes.
-    soon("space is back", || now(&m, "inodes") == 4 && now(&m, "detached_alive") == 0);
+    wait_until("space is back", || now(&m, "inodes") == 4 && now(&m, "detached_alive") == 0);
     drop(top);
 }
 
@@ -173,9 +162,9 @@ fn below_other_directories_and_by_other_links() {
     std::fs::write(m.path("two"), "text").unwrap();
     assert_eq!(lstat(m.path("keep/one")).unwrap().st_nlink, 3);
     remove(&dir(m.path("keep")), "t").unwrap();
-    soon("space is back", || now(&m, "inodes") == 3);
+    wait_until("space is back", || now(&m, "inodes") == 3);
     // Before it is read, which makes the kernel ask anyway.
-    soon("the kernel has heard", || lstat(m.path("two")).unwrap().st_nlink == 2);
+    wait_until("the kernel has heard", || lstat(m.path("two")).unwrap().st_nlink == 2);
     for survivor in ["keep/one", "two"] {
         assert_eq!(lstat(m.path(survivor)).unwrap().st_nlink, 2);
     }
@@ -206,10 +195,12 @@ fn who_is_inside_stays_and_can_make_nothing_there() {
     assert_eq!(pread(&file, 0, 5000), pattern(4096, 0));
     pwrite(&file, 4000, &pattern(60_000, 9));
     pwrite(&empty, 0, b"some");
-    soon("the rest is free", || orphans_of(&top).unwrap().inodes.iter().all(|orphan| orphan.held));
+    wait_until("the rest is free", || {
+        orphans_of(&top).unwrap().inodes.iter().all(|orphan| orphan.held)
+    });
     fails!(NOENT, make(&inside, "x"));
     for open in [&top, &inside, &file, &empty, &idle] {
-        soon("the kernel has heard", || fstat(open).unwrap().st_nlink == 0);
+        wait_until("the kernel has heard", || fstat(open).unwrap().st_nlink == 0);
     }
     assert_eq!(pread(&file, 4000, 70_000), pattern(60_000, 9));
     assert_eq!(pread(&empty, 0, 9), b"some");
@@ -218,7 +209,7 @@ fn who_is_inside_stays_and_can_make_nothing_there() {
     assert!(held.inodes.len() >= 4, "{held:#?}");
     drop((top, inside, file, empty, idle));
     drop_caches();
-    soon("all is free", || now(&m, "inodes") == 1 && now(&m, "detached_alive") == 0);
+    wait_until("all is free", || now(&m, "inodes") == 1 && now(&m, "detached_alive") == 0);
     assert_eq!(orphans_of(dir(&m.dir)).unwrap(), shoal_fuse::Orphans::default());
 }
 
@@ -230,7 +221,7 @@ fn a_working_directory_inside() {
         std::env::set_current_dir(m.path("t/d0")).unwrap();
         remove(&dir(&m.dir), "t").unwrap();
         fails!(NOENT, lstat(m.path("t")));
-        soon("it is empty", || std::fs::read_dir(".").map_or(0, Iterator::count) == 0);
+        wait_until("it is empty", || std::fs::read_dir(".").map_or(0, Iterator::count) == 0);
         fails!(NOENT, mkdir("x", 0o755));
         fails!(NOENT, create("x", OFlags::WRONLY, 0o644));
         std::env::set_current_dir("/").unwrap();
@@ -387,7 +378,7 @@ fn small_files_take_no_slot_and_are_counted() {
     let after = stats_of(dir(&m.dir)).unwrap();
     plant(&m, "t", 200, 100);
     remove(&dir(&m.dir), "t").unwrap();
-    soon("space is back", || now(&m, "inodes") == 1);
+    wait_until("space is back", || now(&m, "inodes") == 1);
     let last = stats_of(dir(&m.dir)).unwrap();
     // The top has a slot; files that the kernel still knew as the tree was emptied count as
     // detached or have one.
@@ -430,7 +421,7 @@ fn orphans_come_page_by_page() {
         assert!(orphan.held && orphan.size == 10, "{orphan:?}");
     }
     drop(open_files);
-    soon("none is left", || orphans_of(dir(&m.dir)).unwrap().inodes.is_empty());
+    wait_until("none is left", || orphans_of(dir(&m.dir)).unwrap().inodes.is_empty());
 }
 
 /// If the server dies at any moment, the tree is all there or not at all; and the next server frees
@@ -459,7 +450,7 @@ fn a_killed_server_leaves_all_or_nothing() {
             Err(error) => {
                 assert_eq!(error, Errno::NOENT);
                 gone += 1;
-                soon("the rest is freed", || now(&m, "inodes") == 1);
+                wait_until("the rest is freed", || now(&m, "inodes") == 1);
                 assert_eq!(orphans_of(dir(&m.dir)).unwrap(), shoal_fuse::Orphans::default());
             }
         }
@@ -485,7 +476,7 @@ fn space_is_there_when_it_is_wanted() {
     assert!(room > 150, "{room}");
     for round in 1..4 {
         remove(&top, &format!("t{}", round - 1)).unwrap();
-        soon("the tree is let go of", || now(&m, "inodes") == 1);
+        wait_until("the tree is let go of", || now(&m, "inodes") == 1);
         let written = fill(&format!("t{round}"), room * 9 / 10);
         assert_eq!(written, room * 9 / 10, "round {round} of room for {room}");
     }

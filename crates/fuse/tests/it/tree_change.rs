@@ -9,13 +9,14 @@ use shoal::raw::{SetTime, Time, TreeChange, TreeChanged};
 use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
 use shoal_fuse::protocol::question::{Kind, PIECE, Question};
 use shoal_fuse::{ControlFile, TreeTold};
+use shoal_skip::wait_until;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Much longer than any operation takes: other tests may have the processors.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -242,14 +243,6 @@ fn read(control: &OwnedFd) -> Res<usize> {
     rustix::io::pread(control, &mut vec![0; PIECE], 0)
 }
 
-fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not in {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Many files in few directories.
 fn large(m: &TestMount, files: usize) {
     mkdir(m.path("large"), 0o777).unwrap();
@@ -269,7 +262,7 @@ fn a_program_that_stops_reading() {
         // Only the first read begins it.
         assert_eq!(owners(m.path("large/7")), (0, 0));
         read(&file).unwrap();
-        soon("the rest is changed", || {
+        wait_until("the rest is changed", || {
             (0..3000).all(|n| owners(m.path(&format!("large/{n}"))) == (5, 6))
         });
         drop(file);
@@ -374,7 +367,7 @@ fn a_program_that_is_killed_midway() {
     each(&["allow_other", "allow_other,open"], |m| {
         large(m, 3000);
         begin_and_kill(&m.path("large"));
-        soon("the rest is changed", || {
+        wait_until("the rest is changed", || {
             (0..3000).all(|n| owners(m.path(&format!("large/{n}"))) == (5, 6))
         });
         m.remount();
@@ -389,7 +382,7 @@ fn a_mount_that_ends_midway() {
         // In the journal, so that a crash does not take the files back.
         shoal_fuse::sync(&m.dir).unwrap();
         let done = |m: &TestMount, uid: u32| {
-            soon("the rest is changed", || {
+            wait_until("the rest is changed", || {
                 (0..3000).all(|n| owners(m.path(&format!("large/{n}"))).0 == uid)
             });
         };
@@ -399,7 +392,7 @@ fn a_mount_that_ends_midway() {
         let file = raw_control(&m.path("large"));
         ask(&file, &Question::change(&owner(Some(9), None), "", 0)).unwrap();
         read(&file).unwrap();
-        soon("it has begun", || owners(m.path("large")).0 == 9);
+        wait_until("it has begun", || owners(m.path("large")).0 == 9);
         // The first step, and with it that there is a change, is on the disk.
         shoal_fuse::sync(&m.dir).unwrap();
         m.kill();

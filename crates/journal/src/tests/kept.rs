@@ -5,6 +5,7 @@ use crate::memory::RING_BYTES;
 use crate::{Config, Journal, RingMemory, StartAt};
 use proptest::prelude::*;
 use shoal_base::{Code, Lsn};
+use shoal_skip::property;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -185,7 +186,8 @@ fn the_next_incarnation_does_not_see_the_last_ones_records() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(property(200))]
+
     /// Whatever the memory holds, reading ends, within the ring, and finds nothing that nobody
     /// staged.
     #[test]

@@ -4,16 +4,16 @@
 mod crash;
 mod damage;
 mod kept;
-mod speed;
 mod support;
 
 use crate::{Config, JournalPos, StartAt, scan};
 use shoal_base::counters::Counter;
 use shoal_base::{Addr, Code, Error, Lsn, SegNo};
 use shoal_device::Device;
+use shoal_skip::wait_until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::*;
 
 #[test]
@@ -304,7 +304,7 @@ fn the_background_thread_commits_at_intervals_and_writes_when_much_is_staged() {
     let often = Config { background, interval: Duration::from_millis(5), ..quiet() };
     let rig = Rig::new(SMALL, often);
     let lsn = rig.journal.stage(b"soon durable").unwrap();
-    wait_until(|| rig.journal.durable_lsn() == lsn);
+    wait_until("a commit at an interval", || rig.journal.durable_lsn() == lsn);
     rig.journal.shutdown();
     rig.journal.shutdown();
     let rarely = Config { background, write_behind: 16 << 10, ..quiet() };
@@ -312,16 +312,8 @@ fn the_background_thread_commits_at_intervals_and_writes_when_much_is_staged() {
     rig.journal.stage(&body(1, 8000)).unwrap();
     rig.journal.stage(&body(2, 8000)).unwrap();
     rig.journal.stage(&body(3, 8000)).unwrap();
-    wait_until(|| rig.counters.get(Counter::JournalWrites) > 0);
+    wait_until("what is staged is written", || rig.counters.get(Counter::JournalWrites) > 0);
     assert_eq!(rig.journal.durable_lsn(), START);
-}
-
-fn wait_until(mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "waited in vain");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

@@ -6,5 +6,4 @@ mod fork;
 mod library;
 mod like_std;
 mod tokens;
-mod tokens_speed;
 mod walk_cold;

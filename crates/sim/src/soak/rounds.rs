@@ -16,7 +16,7 @@ const WORKERS: u64 = 3;
 /// Rounds for which directories stay, and must stay as they are.
 const KEPT: usize = 2;
 /// Longest wait for a worker to notice that the mount is gone.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How a server of a volume on a directory is started; it says `ready`.
 pub type Serve = dyn Fn(&Path, &Path) -> Command;

@@ -7,6 +7,7 @@ use shoal_base::limits::NODE_SIZE;
 use shoal_base::{Addr, Result, RootId};
 use shoal_device::{Device, MemDevice};
 use shoal_format::{Geometry, Ptr};
+use shoal_skip::property;
 use shoal_tree::{Batch, Key, NodeCache, NodeId, NodeWriter, Tree, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -242,11 +243,71 @@ fn agrees(ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(property(24))]
+
     #[test]
     fn a_tree_of_which_little_fits_agrees_with_a_map(ops in prop::collection::vec(op(), 1..300)) {
         agrees(&ops);
     }
+}
+
+/// Found by a search.
+#[test]
+fn ranges_are_deleted_and_nodes_moved_between_reopens() {
+    use Op::{Before, Checkpoint, Delete, DeleteRange, Get, Move, Put, Reopen, Scan};
+    agrees(&[
+        Get(9580),
+        Get(39148),
+        Get(11364),
+        Delete(25650),
+        Put(23888, 187),
+        Get(59773),
+        Move(6149745474647988456),
+        Scan(1703, 733),
+        Put(47906, 38),
+        Put(3080, 93),
+        Reopen,
+        Move(8834537611116399391),
+        Put(43547, 155),
+        DeleteRange(57444, 2223),
+        Get(40107),
+        Reopen,
+        DeleteRange(31478, 5843),
+        DeleteRange(30610, 2369),
+        DeleteRange(34126, 2139),
+        DeleteRange(56028, 1300),
+        Reopen,
+        Checkpoint,
+        Get(19945),
+        Before(6901),
+        Get(22943),
+        Scan(17905, 5691),
+        DeleteRange(10276, 5843),
+        Move(17280262729686967312),
+        Put(25538, 67),
+        Get(44539),
+        Move(1679484635005213222),
+        Delete(16740),
+        Get(52422),
+        Delete(27080),
+        Before(41696),
+        Put(15034, 162),
+        Put(18702, 70),
+        Before(56242),
+        Put(1175, 138),
+        Get(47563),
+        Move(12110223710937205842),
+        Scan(35820, 542),
+        Reopen,
+        Put(14179, 57),
+        Get(756),
+        Put(49715, 211),
+        Before(51774),
+        Reopen,
+        Put(47593, 245),
+        Scan(21779, 28),
+        Move(10031402991165080925),
+    ]);
 }
 
 /// A range of keys is read level by level, each node once, whoever reads it.

@@ -9,8 +9,8 @@ use shoal_format::item::Item;
 use shoal_format::superblock::Superblock;
 use shoal_format::{Geometry, Label, Ptr};
 use shoal_txn::{Need, RecordKind, Store, StoreOptions};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const GEOMETRY: Geometry = Geometry { segment_size: 4 << 20, segments: 64, inode_size: 512 };
@@ -20,10 +20,12 @@ const KIND: RecordKind = RecordKind::new(0, "test", 4096);
 /// Bytes of a record.
 const RECORD: usize = 1000;
 
-/// A device whose flushes can be made slow. Every checkpoint waits for some.
+/// A device whose flushes can be made slow, or made to wait. Every checkpoint waits for some.
 struct Slow {
     memory: MemDevice,
     flush_ms: AtomicU64,
+    /// A flush waits until it can lock this.
+    gate: Mutex<()>,
 }
 
 impl Device for Slow {
@@ -38,6 +40,7 @@ impl Device for Slow {
     }
     fn flush(&self) -> Result<()> {
         std::thread::sleep(Duration::from_millis(self.flush_ms.load(Ordering::Relaxed)));
+        drop(self.gate.lock().unwrap());
         self.memory.flush()
     }
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -51,7 +54,7 @@ impl Device for Slow {
 /// A volume whose background thread is the test.
 fn store() -> (Arc<Slow>, Store) {
     let memory = MemDevice::new(GEOMETRY.bytes());
-    let device = Arc::new(Slow { memory, flush_ms: AtomicU64::new(0) });
+    let device = Arc::new(Slow { memory, flush_ms: AtomicU64::new(0), gate: Mutex::new(()) });
     let superblock = Superblock {
         id: [7; 16],
         geometry: GEOMETRY,
@@ -102,26 +105,20 @@ fn commit_until_due(store: &Store) {
 fn a_commit_during_a_checkpoint_asks_for_no_other() {
     let (device, store) = store();
     commit_until_due(&store);
-    device.flush_ms.store(100, Ordering::Relaxed);
-    let (done, during) = (AtomicBool::new(false), AtomicU64::new(0));
-    let cut = store.epoch();
+    let (during, cut) = (20, store.epoch());
+    let closed = device.gate.lock().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            store.checkpoints().write().unwrap();
-            done.store(true, Ordering::Release);
-        });
+        let checkpoint = scope.spawn(|| store.checkpoints().write().unwrap());
         while store.epoch() == cut {
             std::thread::yield_now();
         }
-        while !done.load(Ordering::Acquire) {
+        for _ in 0..during {
             commit(&store);
-            during.fetch_add(1, Ordering::Relaxed);
             assert!(!store.checkpoints().is_due());
-            std::thread::sleep(Duration::from_millis(5));
         }
+        assert!(!checkpoint.is_finished(), "it waits for a flush");
+        drop(closed);
     });
-    let during = during.into_inner();
-    assert!(during > 1 && during * (RECORD as u64 + 100) < DUE, "{during} commits");
     assert!(!store.checkpoints().is_due());
     // It is due again when as much has accumulated as for the first.
     let mut more = 0;

@@ -2,6 +2,7 @@
 
 use crate::{Mark, Reservation, XArray};
 use proptest::prelude::*;
+use shoal_skip::property;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -218,11 +219,7 @@ impl Both<'_> {
 const OPS: usize = if cfg!(miri) { 60 } else { 400 };
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 4 } else { 128 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(property(if cfg!(miri) { 4 } else { 128 }))]
 
     #[test]
     fn does_what_a_btreemap_does(ops in prop::collection::vec(op(), 1..OPS)) {

@@ -90,6 +90,27 @@ impl Scratch {
         command
     }
 
+    /// Unmounts. Other tests start programs at the same time, and each of those holds a copy of
+    /// every open file for a moment: while it is in use, it is tried again.
+    #[track_caller]
+    pub(crate) fn umount(&self, directory: &str) {
+        let ran = shoal_skip::wait_for(format!("{directory} is no longer in use"), || {
+            let ran = self.shoal(["umount", directory]);
+            (!ran.stderr().contains("in use")).then_some(ran)
+        });
+        assert_eq!(ran.status(), Some(0), "{ran}");
+    }
+
+    /// Kills a server, and waits until it has ended.
+    pub(crate) fn kill(&self, pid: u32) {
+        self.shell(&format!("kill -KILL {pid}")).ok();
+        // A zombie has no open files any more.
+        shoal_skip::wait_until(format!("server {pid} ends"), || {
+            let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            state.is_empty() || state.contains(") Z ")
+        });
+    }
+
     /// Runs a line of shell in it; `shoal` is the built command. `mount` and `umount` run no
     /// helper: it would be that of an installed package.
     pub(crate) fn shell(&self, line: &str) -> Ran {

@@ -5,17 +5,15 @@ use crate::common;
 mod work;
 
 use crate::common::{Scratch, is_mount};
+use shoal_skip::wait_for;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use work::{PROGRAMS, Shared};
-
-/// Longest wait for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The mount's keeper: the process that clients take for its server.
 fn keeper(mount: &Path) -> u32 {
@@ -36,17 +34,6 @@ fn server_of(keeper: u32) -> Option<u32> {
 fn kill(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-}
-
-fn wait_for<T>(what: &str, mut there: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = there() {
-            return found;
-        }
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn mounted(options: &str) -> Option<Scratch> {

@@ -25,7 +25,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 /// Two ordinary users of the tests.
 pub(crate) const USER: u32 = 61001;
@@ -265,19 +264,18 @@ impl TestMount {
     /// Unmounts; on return the volume has been closed.
     pub(crate) fn stop(&mut self) {
         let Some(mut server) = self.server.take() else { return };
-        let asked = Instant::now();
-        let unmounted = loop {
-            match shoal_fuse::unmount_and_wait(&self.dir) {
-                // A thread that has just been joined may still hold a file for a moment.
-                Err(error) if error.code() == shoal::raw::Code::Busy => {
-                    if asked.elapsed() > Duration::from_secs(5) {
-                        break Err(error);
+        // A thread that has just been joined may still hold a file for a moment. A failed test may
+        // hold one for ever.
+        let unmounted =
+            match std::thread::panicking() {
+                true => shoal_fuse::unmount_and_wait(&self.dir),
+                false => shoal_skip::wait_for("no file is open", || {
+                    match shoal_fuse::unmount_and_wait(&self.dir) {
+                        Err(error) if error.code() == shoal::raw::Code::Busy => None,
+                        outcome => Some(outcome),
                     }
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                outcome => break outcome,
-            }
-        };
+                }),
+            };
         if let Err(error) = &unmounted {
             eprintln!("unmounting {}: {error}", self.dir.display());
             let _ = shoal_fuse::unmount_lazy(&self.dir);

@@ -6,7 +6,6 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub(super) const ALICE: u32 = 1000;
 pub(super) const BOB: u32 = 1001;
@@ -131,7 +130,7 @@ impl Tree {
         }
         chmod(&self.parent, 0o755);
         self.stamp(&self.parent);
-        wait_for_the_clock();
+        shoal_skip::tick();
     }
 
     /// Sets the times of everything, bottom-up.
@@ -237,15 +236,6 @@ impl Snapshot {
         let touched = if touched { "ctime" } else { "no ctime" };
         let facts = if same { "same" } else { &now.facts };
         Some(format!("{name}: {facts}, {touched}"))
-    }
-}
-
-/// Waits until the kernel's coarse clock has moved, so that a later change has a later time.
-fn wait_for_the_clock() {
-    let now = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    let before = now();
-    while now() == before {
-        std::thread::sleep(Duration::from_micros(200));
     }
 }
 
