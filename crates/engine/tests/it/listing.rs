@@ -1,7 +1,5 @@
 //! Listings with attributes of directories that are not in memory: complete, and with many reads at
-//! a time. The speed on a device with 1 ms per read, which decides no test:
-//!
-//! `cargo test --release -p shoal-engine --test it -- listing:: --ignored --nocapture`
+//! a time.
 
 use crate::common::OnDrop;
 use crate::common::slow::Slow;
