@@ -3,8 +3,8 @@
 
 #[cfg(test)]
 use super::simulation::Simulation;
-use shoal_base::sync::idle::{Condvar, Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
+use shoal_base::sync::idle::{Condvar, Mutex, MutexGuard};
 #[cfg(test)]
 use std::sync::Arc;
 use std::thread::JoinHandle;
