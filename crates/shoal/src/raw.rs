@@ -23,7 +23,7 @@ pub use shoal_engine::{
     TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags, call_panicked,
     check_process, copy_volume, copy_volume_on, dump, glob, grow, hand_over, identify, is_bucket,
     limits, lock_files, memory, mkfs, mkfs_on, open_device, phase, restore, shard, shrink,
-    shrink_on, timing_bucket_end,
+    shrink_on, text, timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
 pub use shoal_engine::{BucketOwner, BucketRequest, Following, RequestClass, S3_PRICES};

@@ -96,7 +96,7 @@ fn what_cannot_be_told_is_refused() {
     let ran = scratch.shoal(["changes", "v", "--since", &mark, "--removed"]);
     ran.fails(1, &["removed names", "--keep-removed on"]);
     // Where no directory has changed, no name is missing, and nothing is said.
-    std::thread::sleep(Duration::from_millis(20));
+    tick();
     let mark = scratch.shoal(["changes", "v", "--now"]).ok();
     let since = ["changes", "v", "--since", mark.trim_end()];
     assert_eq!(lines(&scratch.shoal(since).ok()), Vec::<&str>::new());
