@@ -164,9 +164,9 @@ mod tests {
                             continue;
                         };
                         assert_eq!(got.at, want, "{data:?} {at} {what:?}");
-                        for n in 0..len {
-                            let in_hole = got.hole.contains(&(n as u64));
-                            assert!(!in_hole || !pages[n], "{data:?} {at} {what:?}: {got:?}");
+                        for (n, is_data) in (0..).zip(&pages) {
+                            let in_hole = got.hole.contains(&n);
+                            assert!(!in_hole || !is_data, "{data:?} {at} {what:?}: {got:?}");
                         }
                         let is_hole = match what {
                             Seek::Data => at..want.unwrap_or(len as u64),
