@@ -5,6 +5,7 @@
 pub(crate) const STEP_RECORDS: usize = 2048;
 
 /// Switches for measurements and tests.
+#[cfg_attr(not(feature = "lab"), expect(unreachable_pub, reason = "exported with the feature"))]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lab {
     /// Checkpoints follow each other without pause.
