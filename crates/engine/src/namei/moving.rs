@@ -1,7 +1,7 @@
 //! The changes of a rename, once its names are resolved, locked and checked: the entries, the moved
 //! inodes with their parent pointers, the directories.
 
-use super::rename::{Dirs, Names, Renamed, Resolved};
+use super::rename::{Dirs, Names, RenamePending, Renamed, Resolved};
 use super::unlink::Loss;
 use super::whiteout::Whiteout;
 use super::{is_dir, set_links, touch_dir};
@@ -11,7 +11,7 @@ use crate::name::NameIn;
 use crate::namei::Namespace;
 use crate::orphans::Left;
 use crate::types::Caller;
-use crate::xattr::{Pending, Plan};
+use crate::xattr::Plan;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::attr::Link;
@@ -28,14 +28,6 @@ pub(crate) struct RenamePlan {
     target: Loss,
     whiteout: Option<Whiteout>,
     stamp: Stamp,
-}
-
-/// Intents that must be finished once the record is complete.
-#[derive(Default)]
-pub(crate) struct RenamePending {
-    pub source: Option<Pending>,
-    pub target: Option<Pending>,
-    pub whiteout: Vec<Pending>,
 }
 
 /// The two names of a rename, in the form of parent pointers.

@@ -5,7 +5,6 @@
 //! commit. A batch takes the same steps (`batch/apply.rs`).
 
 use super::create::Unused;
-use super::moving::RenamePending;
 use super::{NAME_COST, check_project, is_dir};
 use crate::directories::Found;
 use crate::namei::Namespace;
@@ -13,6 +12,7 @@ use crate::orphans::Left;
 use crate::permissions;
 use crate::records;
 use crate::types::{Caller, RenameFlags, check_name};
+use crate::xattr::Pending;
 use shoal_base::planted::{self, Defect};
 use shoal_base::sync::thread;
 use shoal_base::timing::Call;
@@ -20,6 +20,14 @@ use shoal_base::{Code, Error, Ino, Result};
 use shoal_format::inode::{Core, Inode};
 use shoal_itable::{InodeRef, Locked};
 use shoal_txn::Txn;
+
+/// Intents that must be finished once the record is complete.
+#[derive(Default)]
+pub(crate) struct RenamePending {
+    pub source: Option<Pending>,
+    pub target: Option<Pending>,
+    pub whiteout: Vec<Pending>,
+}
 
 /// The two names of a rename.
 #[derive(Clone, Copy)]

@@ -271,8 +271,7 @@ fn every_kind_of_call_stays_within_its_bound() {
     volume.files().fallocate(ino, MODES[0], 0, 300 << 20).unwrap();
     volume.files().fallocate(ino, MODES[1], 0, 30 << 20).unwrap();
     volume.namespace().link(&WHO(), ino, dir, &long(3)).unwrap();
-    let plain = RenameFlags::default();
-    names.rename(&WHO(), dir, &long(3), Ino::ROOT, &long(4), plain).unwrap();
+    names.rename(&WHO(), dir, &long(3), Ino::ROOT, &long(4), RenameFlags::default()).unwrap();
     whiteout(&volume, (Ino::ROOT, &long(4)), (dir, &long(3)));
     let who = Caller::root();
     let size = |size| SetAttr { size: Some(size), mode: Some(0o600), ..SetAttr::default() };
