@@ -1,5 +1,6 @@
 //! The place where a volume is mounted, found by the volume's path.
 
+use rustix::io::Errno;
 use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -28,9 +29,15 @@ pub(crate) fn of_volume(volume: &Path) -> Option<PathBuf> {
     let mounts = shoal_fuse::mounts().ok()?;
     // Under a name of its own (-o fsname) the server knows the volume.
     let has_name = |source: &Path| !source.exists() && !shoal::raw::is_bucket(source);
+    // Of a server that was killed the mount may still be there, and answers nothing.
+    let is_dead = |dir: &Path| {
+        let error = fs::metadata(dir).err();
+        error.is_some_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+    };
     let mount = mounts.into_iter().find(|(dir, source)| {
         let source = Path::new(source);
-        is_it(source) || has_name(source) && serves(dir, volume) == Some(true)
+        let is_named = is_it(source) || has_name(source) && serves(dir, volume) == Some(true);
+        is_named && !is_dead(dir)
     });
     mount.map(|(dir, _)| dir)
 }
@@ -39,7 +46,7 @@ pub(crate) fn of_volume(volume: &Path) -> Option<PathBuf> {
 fn serves(dir: &Path, volume: &Path) -> Option<bool> {
     let file = fs::File::open(volume).ok()?;
     let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
-    let is_in_use = locked == Err(rustix::io::Errno::WOULDBLOCK);
+    let is_in_use = locked == Err(Errno::WOULDBLOCK);
     let id = shoal::raw::identify(volume).ok().flatten().filter(|_| is_in_use)?.id;
     let mount = fs::File::open(dir).ok()?;
     Some(*shoal_fuse::facts_of(&mount).ok()?.get("id")? == id)

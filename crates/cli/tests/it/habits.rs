@@ -261,17 +261,17 @@ fn info_of_a_mount_tells_what_is_served() {
     let keeper = shoal_fuse::server_pid(&scratch.path("m")).expect("a keeper");
     let children = std::fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children"));
     let pid = children.expect("its children").trim().to_owned();
-    let info = scratch.shoal(["info", "m"]).ok();
+    let info = words(&scratch.shoal(["info", "m"]).ok());
     for part in [
-        &format!("volume          {}", scratch.path("v").display())[..],
-        "label           of info",
-        "features        parent-pointers",
-        "options         allow_other,noatime,cache=67108864",
-        "writable        yes",
-        &format!("server          process {pid}, shoal "),
-        &format!("keeper          process {keeper}\n"),
-        "scrub           none since",
-        "size            256 MiB",
+        &format!("\nvolume {}", scratch.path("v").display())[..],
+        "\nlabel of info\n",
+        "\nfeatures parent-pointers",
+        "\noptions allow_other,noatime,cache=67108864\n",
+        "\nwritable yes\n",
+        &format!("\nserver process {pid}, shoal "),
+        &format!("\nkeeper process {keeper}\n"),
+        "\nscrub none since",
+        "\nsize 256 MiB",
         "\njournal_replay_bytes ",
     ] {
         assert!(info.contains(part), "{part} is missing in\n{info}");
@@ -301,14 +301,20 @@ fn info_of_a_mount_tells_what_is_served() {
     let theirs = common::as_user(&scratch, "shoal info m");
     assert!(theirs.contains("available") && !theirs.contains("options"), "{theirs}");
     scratch.shoal(["umount", "m"]).ok();
-    let closed = scratch.shoal(["info", "v"]).ok();
-    assert!(closed.contains("label           of info\nmade            20"), "{closed}");
+    let closed = words(&scratch.shoal(["info", "v"]).ok());
+    assert!(closed.contains("\nlabel of info\nmade 20"), "{closed}");
     scratch.shoal(["mkfs", "w", "--size", SIZE]).ok();
     scratch.shoal(["mount", "v", "m", "-o", "keeper=off"]).ok();
-    let alone = scratch.shoal(["info", "m"]).ok();
-    assert!(alone.contains("keeper          none: the mount ends with its server\n"), "{alone}");
+    let alone = words(&scratch.shoal(["info", "m"]).ok());
+    assert!(alone.contains("\nkeeper none: the mount ends with its server\n"), "{alone}");
     assert!(scratch.shoal(["info", "--json", "m"]).ok().contains(r#""keeper":null"#));
     scratch.shoal(["umount", "m"]).ok();
+}
+
+/// Lines with one blank between words, a line end before each: columns are as wide as needed.
+fn words(text: &str) -> String {
+    let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.lines().map(|text| format!("\n{}", line(text))).chain(["\n".to_owned()]).collect()
 }
 
 #[test]
@@ -319,8 +325,8 @@ fn a_mounted_volume_is_known_by_its_path() {
         scratch.shoal(["mount", "v", "m", "-o", options]).ok();
         let dir = scratch.path("m").display().to_string();
         for volume in ["v", "link"] {
-            let size = "size            256 MiB";
-            assert!(scratch.shoal(["info", volume]).ok().contains(size), "{options}");
+            let info = words(&scratch.shoal(["info", volume]).ok());
+            assert!(info.contains("\nsize 256 MiB"), "{options}");
             let line = format!("df --json {volume}");
             let df = scratch.shoal(line.split(' ')).ok();
             assert!(df.contains(&format!(r#""volume":"{volume}","mount":"{dir}""#)), "{df}");

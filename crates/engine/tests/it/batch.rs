@@ -60,14 +60,16 @@ impl Owned {
                 let mut mode = *mode;
                 if *replace && let Ok(old) = volume.namespace().lookup(&who, dir, name) {
                     match old.kind {
-                        FileKind::Regular => {}
+                        FileKind::Regular => {
+                            volume.attributes().access(&who, old.ino, 2)?;
+                            mode = old.mode & 0o777;
+                            who.umask = 0;
+                        }
                         FileKind::Directory => return Err(Code::IsDirectory.into()),
-                        _ => return Err(Code::Exists.into()),
+                        // It is replaced, whatever its permissions.
+                        _ => {}
                     }
-                    volume.attributes().access(&who, old.ino, 2)?;
                     volume.namespace().unlink(&who, dir, name)?;
-                    mode = old.mode & 0o777;
-                    who.umask = 0;
                 }
                 let file = volume.namespace().create(&who, dir, name, mode)?;
                 assert_eq!(volume.files().write(file.ino, 0, contents, false)?, contents.len());

@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn both_formats_pass_the_lint() {
-        let session = session("lint");
+        let session = session();
         end(&session, Opcode::Lookup, &Reply::Body(1));
         end(&session, Opcode::Fsync, &Reply::Error(Errno::EIO));
         session.views.get().sync().unwrap();
@@ -380,7 +380,7 @@ mod tests {
     /// Every operation, each many times: the number of series has a bound that no user moves.
     #[test]
     fn the_number_of_series_is_bounded() {
-        let session = session("series");
+        let session = session();
         for op in Opcode::ALL.iter().copied() {
             (0..10).for_each(|_| end(&session, op, &Reply::Error(Errno::EIO)));
         }

@@ -65,22 +65,20 @@ mod tests {
     use super::*;
     use crate::observe::damage::Kind;
     use crate::session::Rules;
-    use shoal::raw::{Ino, MkfsOptions, OpenOptions, Volume};
+    use shoal::raw::{Ino, MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
     use std::sync::Arc;
 
     /// The session of a fresh volume that is mounted nowhere.
-    pub(super) fn session(name: &str) -> Session {
-        let path = std::env::temp_dir().join(format!("shoal-report-{name}-{}", std::process::id()));
-        let wish = MkfsOptions { size: 64 << 20, ..MkfsOptions::default() };
-        shoal::raw::mkfs(&path, &wish).unwrap();
-        let volume = Arc::new(Volume::open(&path, &OpenOptions::default()).unwrap());
-        std::fs::remove_file(&path).unwrap();
+    pub(super) fn session() -> Session {
+        let device = Arc::new(MemDevice::new(64 << 20));
+        mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+        let volume = Arc::new(Volume::open_on(device, &OpenOptions::default()).unwrap());
         Session::new(volume, Rules::default(), Ino::ROOT, Arc::default())
     }
 
     #[test]
     fn pages_of_json_are_objects() {
-        let session = session("json");
+        let session = session();
         for page in Page::ALL.into_iter().filter(|page| *page != Page::Metrics) {
             let text = page.text(&session);
             let value: serde_json::Value = serde_json::from_slice(&text).unwrap();
@@ -95,7 +93,7 @@ mod tests {
     /// Reads that failed by checksum, and problems of a scrub, left everything "ok".
     #[test]
     fn damage_is_in_every_report_and_its_paths_are_not_for_everybody() {
-        let session = session("damage");
+        let session = session();
         let damage = &session.observer.damage;
         damage.note(Kind::Data, Ino(7), || Some(b"/secret".to_vec()));
         damage.scrub_begins(1);

@@ -25,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const THREADS: usize = 3;
-const CHILD: &str = "kill9_child";
-const CHILD_WITH_RING: &str = "kill9_kept_child";
+const CHILD: &str = "kill9::kill9_child";
+const CHILD_WITH_RING: &str = "kill9::kill9_kept_child";
 const ROOT: fn() -> Caller = Caller::root;
 
 fn workload(seed: u64, thread: usize) -> Workload {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const CHILD: &str = "kill9_roots_child";
+const CHILD: &str = "kill9_roots::kill9_roots_child";
 const DOOMED: &[u8] = b"doomed";
 const KEPT: &[u8] = b"kept";
 /// Files of a directory.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::time::Duration;
 
-const CHILD: &str = "kill9_trees_child";
+const CHILD: &str = "kill9_trees::kill9_trees_child";
 /// Files with names, acknowledged; files without, and trees; files that are cut.
 const DIRS: [&str; 3] = ["kept", "scratch", "cut"];
 /// Files of a tree: directories, files in each.
