@@ -96,10 +96,10 @@ fn use_volume(volume: &Volume, check_first: bool) -> Result<()> {
     }
     let (mut dirs, mut files, mut looks) = (vec![Ino::ROOT], Vec::new(), 0);
     while let Some(dir) = dirs.pop() {
-        let listed = volume.directories().readdirplus(dir, 0, &mut |entry, attr| {
+        let listed = volume.directories().readdirplus(dir, 0, &mut |entry, _| {
             looks += 1;
             if entry.name != b"." && entry.name != b".." {
-                match attr.kind {
+                match entry.kind {
                     FileKind::Directory => dirs.push(entry.ino),
                     _ => files.push((dir, entry.name.to_vec(), entry.ino)),
                 }

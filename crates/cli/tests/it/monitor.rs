@@ -320,7 +320,7 @@ fn a_trace_is_filtered_and_replayed() {
     assert!(text.lines().all(|line| line.contains("  /d/new")), "{text}");
     scratch.shoal(["trace", "m", "--user", "nobody-here"]).fails(2, &["no such user"]);
     scratch.shoal(["trace", "."]).fails(2, &["is not in a mounted Shoal volume"]);
-    scratch.shoal(["trace", "m", "--output", "/none/x"]).fails(2, &["/none/x: No such file"]);
+    scratch.shoal(["trace", "m", "--output", "/none/x"]).fails(2, &["/none/x: no such file"]);
     let user = run_as_user(&scratch, "shoal trace m --count 1");
     user.fails(1, &["operation not permitted"]);
     end(&scratch);
