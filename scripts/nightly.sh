@@ -73,10 +73,10 @@ exhaustive() {
 }
 sim()        { cargo run --quiet --release --package shoal-sim -- "$@"; }
 scheduled()  { cargo xtask sim --scheduled --seed "$first" --seconds "$seconds"; }
-planted()    { SHOAL_SCHEDULED_SEARCH=1 cargo xtask sim --scheduled --test --nocapture; }
+planted()    { SHOAL_SCHEDULED_SEARCH=60000 cargo xtask sim --scheduled --test --nocapture; }
 properties() { rounds property_tests; }
 property_tests() {
-  SHOAL_PROPTEST_SEED=$seed SHOAL_PROPTEST_CASES=2000 SHOAL_MODEL_SEED=$seed SHOAL_MODEL_RUNS=2000 \
+  SHOAL_PROPTEST_SEED=$seed SHOAL_PROPTEST_CASES=20 SHOAL_MODEL_SEED=$seed SHOAL_MODEL_RUNS=2000 \
     cargo test --quiet --workspace --lib
 }
 fuzz()       { scripts/fuzz.sh replay $((seconds / 30 + 1)); }
