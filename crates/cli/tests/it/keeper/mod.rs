@@ -95,7 +95,8 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
         median / 1000,
         longest / 1000
     );
-    scratch.shoal(["umount", "m"]).ok();
+    // A child that another test has just forked has this process's files until it runs a program.
+    wait_for("an unmount", || (scratch.shoal(["umount", "m"]).status() == Some(0)).then_some(()));
     scratch.shoal(["fsck", "v"]).ok();
 }
 
