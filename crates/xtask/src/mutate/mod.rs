@@ -20,6 +20,9 @@ use std::process::{Command, Stdio};
 /// Folder of the declarations.
 const FORMAT: &str = "crates/format/src";
 
+/// Crates that the golden bytes need, the helpers of tests among them.
+const CRATES: [&str; 3] = ["crates/base", "crates/format", "crates/skip"];
+
 /// Detector of a mutation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Noticed {
@@ -70,7 +73,7 @@ pub fn run(repository: &Repository, step: usize) -> Result<bool, String> {
     Ok(missed.is_empty())
 }
 
-/// A workspace of the two crates that the golden bytes need, to be changed at will.
+/// A workspace of the crates that the golden bytes need, to be changed at will.
 struct Copy {
     root: PathBuf,
 }
@@ -80,7 +83,7 @@ impl Copy {
         let root = repository.root().join("target/mutants/workspace");
         let copy = Copy { root };
         for path in repository.files() {
-            let wanted = path.starts_with("crates/format") || path.starts_with("crates/base");
+            let wanted = CRATES.iter().any(|of| path.starts_with(of));
             let manifest = path == Path::new("Cargo.toml") || path == Path::new("Cargo.lock");
             if wanted || manifest {
                 // A member that is named and not there would be missed.
