@@ -73,10 +73,10 @@ PLACES IN A VOLUME:
   written with ./ before it.
 
 FILES THAT ARE WRITTEN:
-  An output file (of dump, tar, trace and cp, and the FILE of a mark) is written under another name,
+  An output file (of dump, tar and cp, and the FILE of a mark) is written under another name,
   and gets its own when it is complete and on disk. After a failure or an interruption the former
   file is there, unchanged. A file that is a volume is overwritten only with --force, and never if
-  the command reads that volume. Pipes and devices are written directly.
+  the command reads that volume. Pipes and devices are written directly, and so is a trace.
 
 EXIT STATUS:
   0   Everything was done. A reader that closes the pipe early counts as success.

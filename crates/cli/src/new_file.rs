@@ -1,10 +1,12 @@
-//! A file that a command writes for its user: an archive, a stream, a trace.
+//! A file that a command writes for its user: an archive, a stream, a mark.
 //!
 //! What was there stays until the new one is whole. A regular file is written without a name
 //! (`O_TMPFILE`), gets one in the same directory when it is whole and durable, and is renamed over
 //! the old one; the directory is synced. So a command that fails, is interrupted or killed leaves
 //! what was there, and nothing else. Where a filesystem has no files without a name, it is written
 //! under a hidden one, which is removed unless the process is killed by force.
+//!
+//! A trace is of use as it grows, and when it was cut off: it is written directly ([`growing`]).
 //!
 //! A pipe, a terminal or a device is written directly, from its beginning.
 //!
@@ -15,7 +17,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Uid};
@@ -205,6 +207,17 @@ impl Drop for Draft {
             let _ = rustix::fs::unlinkat(&self.directory, &hidden[..], AtFlags::empty());
         }
     }
+}
+
+/// Opens a file that is of use before it is whole, as it grows: what was there is gone at once.
+pub(crate) fn growing(path: &Path, terms: &Terms<'_>) -> Result<File> {
+    guard(path, terms)?;
+    let opened =
+        File::options().write(true).create(true).truncate(true).mode(terms.mode).open(path);
+    opened.map_err(|error| {
+        let label = printable(path.as_os_str().as_bytes());
+        Failure::failed(label, Reason::from(error)).with_status(UNUSABLE)
+    })
 }
 
 /// Returns the failure of a command that writes a file: an interruption, if there was one.

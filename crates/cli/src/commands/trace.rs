@@ -5,6 +5,7 @@
 //! everything below it, because a path is kept as a name in a directory.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -22,7 +23,7 @@ use crate::commands::top::process;
 use crate::failure::{Failure, OK, Result};
 use crate::interrupt;
 use crate::mounted;
-use crate::new_file::{NewFile, Terms};
+use crate::new_file::{self, Terms};
 use crate::operations::duration;
 use crate::output::Out;
 use crate::text::{escaped, hex, printable};
@@ -143,7 +144,7 @@ enum Sink {
 
 struct Written {
     name: String,
-    file: BufWriter<NewFile>,
+    file: BufWriter<File>,
 }
 
 impl Sink {
@@ -195,7 +196,7 @@ impl Sink {
             Sink::File(mut written) => {
                 written.line(tail)?;
                 eprintln!("shoal: {}: {}", written.name, sum(tail));
-                written.finish()
+                written.file.flush().map_err(|error| Failure::failed(&written.name, error))
             }
             Sink::Lines(mut out, _) => {
                 out.flush()?;
@@ -231,15 +232,8 @@ fn line(value: &impl serde::Serialize) -> Result<String> {
 impl Written {
     fn create(path: &Path) -> Result<Written> {
         let name = path.display().to_string();
-        let file = NewFile::create(path, &Terms { mode: Terms::PRIVATE, ..Terms::default() })?;
+        let file = new_file::growing(path, &Terms { mode: Terms::PRIVATE, ..Terms::default() })?;
         Ok(Written { name, file: BufWriter::new(file) })
-    }
-
-    fn finish(self) -> Result<()> {
-        match self.file.into_inner() {
-            Ok(file) => file.finish(),
-            Err(error) => Err(Failure::failed(&self.name, error.into_error())),
-        }
     }
 
     fn line(&mut self, value: &impl serde::Serialize) -> Result<()> {
@@ -515,7 +509,7 @@ mod tests {
 
     #[test]
     fn paths_follow_what_is_made_moved_and_removed() {
-        let mount = OwnedFd::from(std::fs::File::open("/dev/null").expect("opens"));
+        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
         let mut paths = paths(&mount);
         let mut path = |op: &str, node, names: &[&str], other| {
             let traced = traced(op, node, names, other);
@@ -538,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_text_has_its_digits() {
-        let mount = OwnedFd::from(std::fs::File::open("/dev/null").expect("opens"));
+        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
         let mut odd = traced("symlink", 1, &["x", "y"], 9);
         odd.names[1] = vec![0xff];
         let record = paths(&mount).record(&odd);

@@ -102,6 +102,10 @@ fn a_mounted_volume_is_no_file_to_write() {
     scratch.write("day", "yesterday");
     scratch.shoal(["dump", "v", "-o", "day"]).fails(2, &["v"]);
     assert_eq!(fs::read(scratch.path("day")).expect("read"), b"yesterday");
+    for volume in ["v", "w"] {
+        let trace = ["trace", "m", "--count", "1", "--output", volume];
+        scratch.shoal(trace).fails(2, &[&format!("{volume}: holds the volume")]);
+    }
     let forced = ["dump", "w", "-o", "v", "--force"];
     scratch.shoal(forced).fails(2, &["v: is in use"]);
     scratch.shell("echo a >m/a && shoal umount m && shoal fsck v").ok();
