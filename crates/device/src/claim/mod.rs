@@ -26,7 +26,9 @@
 //!
 //! An opener that is delayed between steps 1 and 3 may overwrite the claim of a process that
 //! already has the volume open. It waits longer in step 4, until the other has detected the loss;
-//! so does an opener with `force` ([`settle`]).
+//! so does an opener with `force` ([`settle`]). The owner that loses its claim by force may have
+//! been about to renew it, and have written its own again: in step 5 the opener with `force` finds
+//! that owner's claim, and goes back to step 3 ([`FORCED_MAX`]).
 //!
 //! A volume without a readable superblock gets no claim: its other contents are unknown.
 
@@ -44,7 +46,7 @@ use host::now;
 pub(crate) use host::{Here, Process};
 use rustix::io::Errno;
 use shoal_base::{Code, Error, Result};
-use shoal_format::claim::{ADDR, ClaimBlock, PATIENCE_MS, SIZE};
+use shoal_format::claim::{ADDR, ClaimBlock, OwnerClaim, PATIENCE_MS, SIZE};
 use shoal_format::superblock::{COPIES, Superblock};
 use std::fs::File;
 use std::path::Path;
@@ -62,6 +64,11 @@ const SETTLE_LONG: Duration = Duration::from_millis(1_500);
 const PROMPT: Duration = Duration::from_millis(150);
 /// Longest time after which another opener may have passed step 5, but its claim is still young.
 const DAWDLING: Duration = Duration::from_millis(400);
+/// Times that an opener with `force` writes its claim.
+const FORCED_MAX: u32 = 5;
+/// Pause before it writes its claim again: [`SETTLE_LONG`] is a multiple of the owner's [`INTERVAL`],
+/// so without it each write would meet the owner in the same place.
+const FORCED_PAUSE: Duration = Duration::from_millis(130);
 /// A watch shorter than this is not reported: the claim was renewed, or its owner is dead.
 const QUIET: Duration = Duration::from_millis(700);
 /// Longest pause between two reads of a watched claim.
@@ -159,19 +166,27 @@ pub(crate) fn take(place: &ClaimPlace<'_>, options: &ClaimOptions) -> Result<Opt
     random.map_err(|e| Error::refused(Code::Io, format!("no random bytes for a claim: {e}")))?;
     let mut page = Page::zero();
     page.0.copy_from_slice(&own.encode());
-    place.clock.access();
-    if let Err(error) = file.write(&page) {
-        return opening.unclaimed(error);
-    }
-    let wait = settle(place.is_local_file, found.by_force, place.clock.now() - found.at);
-    if !wait.is_zero() && !options.inherited {
-        place.clock.sleep(wait);
-    }
-    match opening.read(&file).block {
-        ClaimBlock::Claim(found) if found.is_same_owner(&own) => {}
-        ClaimBlock::Claim(other) => return Err(opening.in_use(&other.owner_text())),
-        ClaimBlock::Absent | ClaimBlock::Unreadable(_) => {
-            return Err(opening.in_use("another process, which opened it at the same time"));
+    let mut written = 0;
+    loop {
+        place.clock.access();
+        if let Err(error) = file.write(&page) {
+            return opening.unclaimed(error);
+        }
+        written += 1;
+        let by_force = found.by_force.is_some();
+        let wait = settle(place.is_local_file, by_force, place.clock.now() - found.at);
+        if !wait.is_zero() && !options.inherited {
+            place.clock.sleep(wait);
+        }
+        match opening.read(&file).block {
+            ClaimBlock::Claim(found) if found.is_same_owner(&own) => break,
+            ClaimBlock::Claim(other) if written < FORCED_MAX && found.is_forced_from(&other) => {
+                place.clock.sleep(FORCED_PAUSE);
+            }
+            ClaimBlock::Claim(other) => return Err(opening.in_use(&other.owner_text())),
+            ClaimBlock::Absent | ClaimBlock::Unreadable(_) => {
+                return Err(opening.in_use("another process, which opened it at the same time"));
+            }
         }
     }
     if !place.is_local_file {
@@ -200,10 +215,18 @@ fn settle(is_local_file: bool, by_force: bool, between: Duration) -> Duration {
     }
 }
 
-/// The volume is free: when the block was read for this decision, and whether `force` was needed.
+/// The volume is free.
 struct Free {
+    /// Time at which the block was read for this decision.
     at: Duration,
-    by_force: bool,
+    /// The block that only `force` overrides.
+    by_force: Option<ClaimBlock>,
+}
+
+impl Free {
+    fn is_forced_from(&self, owner: &OwnerClaim) -> bool {
+        matches!(&self.by_force, Some(ClaimBlock::Claim(claim)) if claim.is_same_owner(owner))
+    }
 }
 
 struct Opening<'a> {
@@ -228,7 +251,7 @@ impl Opening<'_> {
         let clock = &self.place.clock;
         let begun = clock.now();
         if self.options.inherited {
-            return Ok(Free { at: begun, by_force: false });
+            return Ok(Free { at: begun, by_force: None });
         }
         let (mut first, mut pause, mut told) = (self.read(file), Duration::from_millis(1), false);
         let mut still_since = begun;
@@ -242,9 +265,9 @@ impl Opening<'_> {
                 Seen::Still => {}
             }
             let (patience, runs) = match self.decide(&first.block) {
-                Decision::Open | Decision::Dead(_) => return Ok(Free { at, by_force: false }),
+                Decision::Open | Decision::Dead(_) => return Ok(Free { at, by_force: None }),
                 Decision::Watch { .. } if self.options.force => {
-                    return Ok(Free { at, by_force: true });
+                    return Ok(Free { at, by_force: Some(first.block) });
                 }
                 Decision::Watch { patience, runs } => (patience, runs),
             };
@@ -252,7 +275,7 @@ impl Opening<'_> {
                 return if runs {
                     Err(self.is_silent(&first))
                 } else {
-                    Ok(Free { at, by_force: false })
+                    Ok(Free { at, by_force: None })
                 };
             }
             // Claims that come and go for this long belong to a volume in use.

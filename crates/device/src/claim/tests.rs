@@ -401,6 +401,40 @@ fn who_is_taken_over_by_force_has_noticed_before_the_other_goes_on() {
     }
 }
 
+/// An owner whose renewals take long, between reading its claim and writing it, writes its claim
+/// over that of the opener with `force`, which writes its own again.
+#[test]
+fn who_is_taken_over_by_force_may_write_its_claim_once_more() {
+    let overwritten = Arc::new(AtomicU64::new(0));
+    for begin_ms in (0..600).step_by(20) {
+        let world = World::new();
+        let (file, clock) = (world.file(), world.clock.clone());
+        let mut claim = foreign();
+        world.put(&claim);
+        let own = |file: &File, claim: &OwnerClaim| {
+            let mut raw = vec![0; SIZE];
+            file.read_exact_at(&mut raw, ADDR).unwrap();
+            matches!(OwnerClaim::decode(&raw), ClaimBlock::Claim(c) if c.is_same_owner(claim))
+        };
+        let counted = overwritten.clone();
+        let owner = world.clock.spawn(move || {
+            while own(&file, &claim) {
+                clock.sleep(Duration::from_millis(100));
+                counted.fetch_add(u64::from(!own(&file, &claim)), Ordering::Relaxed);
+                claim.beat += 1;
+                file.write_all_at(&claim.encode(), ADDR).unwrap();
+                clock.sleep(INTERVAL - Duration::from_millis(100));
+            }
+        });
+        world.clock.sleep(Duration::from_millis(begin_ms));
+        let second = world.take(&force(), false).unwrap().unwrap();
+        second.check().unwrap();
+        world.clock.join(owner.unwrap());
+        second.check().unwrap();
+    }
+    assert!(overwritten.load(Ordering::Relaxed) > 0);
+}
+
 #[test]
 fn a_process_that_was_stopped_looks_before_it_writes() {
     let world = World::new();
