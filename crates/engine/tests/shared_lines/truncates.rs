@@ -3,7 +3,7 @@
 //! a mutex. Two processors are too few for a mutex to show in a time; a line that moves is what
 //! makes it slow with more.
 
-use crate::lines::{CALLS, Line, moves};
+use crate::lines::{CALLS, Line, mkfs_options, moves};
 use crate::trace::{Access, in_turn, traced};
 use shoal_engine::*;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) fn run() {
 /// Returns the moves of a truncate.
 fn of(name: &str, truncate_tracking: TruncateTracking) -> f64 {
     let device = Arc::new(MemDevice::new(1 << 28));
-    mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+    mkfs_on(device.clone(), &mkfs_options(0)).unwrap();
     let options = OpenOptions { background: false, ..OpenOptions::default() };
     let lab = Lab { truncate_tracking, ..options.lab };
     let volume = Arc::new(Volume::open_on(device, &OpenOptions { lab, ..options }).unwrap());
