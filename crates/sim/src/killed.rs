@@ -9,10 +9,13 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The folder of the scene, and the number of the round.
 const SCENE: &str = "SHOAL_KILLED_SCENE";
 const ROUND: &str = "SHOAL_KILLED_ROUND";
+/// Longest wait for notes.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder with a volume and the notes of the processes that were killed.
 #[derive(Clone, Debug)]
@@ -72,6 +75,22 @@ impl Scene {
         let text = fs::read_to_string(self.folder.join("notes")).unwrap_or_default();
         let lines = text.rsplit_once('\n').map_or("", |(whole, _)| whole).lines();
         lines.map(|line| line.split(' ').map(String::from).collect()).collect()
+    }
+
+    /// Waits until processes have noted so many lines more: a moment that depends on what they do,
+    /// however fast that is.
+    ///
+    /// # Panics
+    /// If they do not in five minutes.
+    pub fn wait_for_notes(&self, more: usize) {
+        let notes = self.folder.join("notes");
+        let read = || fs::read(&notes).unwrap_or_default();
+        let count = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+        let (begun, before) = (Instant::now(), count(&read()));
+        while count(&read()) < before + more {
+            assert!(begun.elapsed() < PATIENCE, "no {more} notes in {PATIENCE:?}");
+            std::thread::sleep(Duration::from_micros(500));
+        }
     }
 
     /// Starts the process at `test`, waits as `wait` does, and kills it.

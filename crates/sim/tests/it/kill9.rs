@@ -22,7 +22,6 @@ use shoal_sim::walk::walk;
 use shoal_sim::workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 const THREADS: usize = 3;
 const CHILD: &str = "kill9::kill9_child";
@@ -239,9 +238,9 @@ fn round(seed: u64, kept: bool) -> u64 {
         .collect();
     volume.close().expect("close");
 
-    let time = Duration::from_millis(Rng::new(seed).range(50, 1_500));
+    let more = Rng::new(seed).range(1, 2_000) as usize;
     let child = if kept { CHILD_WITH_RING } else { CHILD };
-    scene.kill(child, seed, || std::thread::sleep(time));
+    scene.kill(child, seed, || scene.wait_for_notes(more));
 
     let ticks = read_notes(&scene.told(), &mut lives);
     let ticks = ticks.unwrap_or_else(|e| panic!("seed {seed}: {e}"));

@@ -1,6 +1,9 @@
 //! Mounts of these tests, served by the test program itself, started again: this crate knows the
-//! library of mounts, not the command.
+//! library of mounts, not the command. And runs that crash everywhere.
 
+use shoal_sim::deadline::within;
+use shoal_sim::op::Op;
+use shoal_sim::runner::{Settings, Sim};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -34,4 +37,25 @@ pub(crate) fn serve() {
     mount.wait();
     let volume = Arc::try_unwrap(volume).ok().expect("the only owner once the mount has ended");
     volume.close().expect("close");
+}
+
+/// Runs `ops` on a volume of these settings, whose calls take steps of `step` records, and crashes
+/// at every point of the run.
+pub(crate) fn crash_at_every_point(
+    name: &'static str,
+    step: usize,
+    settings: Settings,
+    ops: &[Op],
+) {
+    let ops = ops.to_vec();
+    within(600, name, move || {
+        let mut sim = Sim::new(&settings).expect("a fresh volume");
+        for op in &ops {
+            sim.step(op).unwrap_or_else(|e| panic!("{name}, steps of {step}: {op}: {e}"));
+        }
+        let images = sim.crash_everywhere(2, 7);
+        let images = images.unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
+        println!("{name}, steps of {step}: {images} images");
+        sim.finish().unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
+    });
 }
