@@ -1,7 +1,7 @@
 //! Assigns each thread a small number, by which counters, allocators and orphan slots are sharded
 //! so that threads do not write to each other's cache lines.
 
-pub use crate::sync::{SHARDS, shard};
+pub use crate::sync::{SHARDS, set_shard, shard};
 
 /// Spreads a number over 64 bits (Fibonacci hashing), to choose a shard or a bucket by key.
 #[inline]

@@ -127,8 +127,10 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    /// An empty device.
+    /// An empty device, with which a run begins. So the calling thread gets the first shard:
+    /// otherwise the run would depend on the number of threads that the process has had before.
     pub fn new(capacity: u64) -> FaultyDevice {
+        shoal_base::shard::set_shard(0);
         FaultyDevice::from_image(Image::new(capacity))
     }
 

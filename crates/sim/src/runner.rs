@@ -57,6 +57,8 @@ impl Settings {
             size: capacity,
             segment_size: 1 << 20,
             root_mode: 0o777,
+            // Names are hashed by it: a run must not depend on chance.
+            id: Some([0x5e; 16]),
             ..MkfsOptions::default()
         };
         let open = OpenOptions {
@@ -108,6 +110,8 @@ impl Settings {
         let codecs = [Compression::NONE, Compression::NONE, Compression::LZ4, zstd];
         settings.mkfs.compression = *Rng::new(seed).fork(12).pick(&codecs);
         settings.quotas = Rng::new(seed).fork(19).chance(50);
+        let id = Rng::new(seed).fork(20).next();
+        settings.mkfs.id = Some(std::array::from_fn(|i| id.to_le_bytes()[i % 8]));
         if runs_full(seed) {
             settings.full = true;
             settings.capacity = *rng.pick(&[16, 16, 20, 24, 32]) << 20;

@@ -24,6 +24,9 @@ pub fn shard() -> usize {
     usize::from(shuttle::current::me()) % SHARDS
 }
 
+/// Does nothing: under the scheduler the shard is always the same in the same run.
+pub fn set_shard(_shard: usize) {}
+
 thread_local! {
     // All threads of a run are one thread of the system.
     /// A lock unknown to the scheduler is held. A switch to another thread now could deadlock.

@@ -41,6 +41,12 @@ pub fn shard() -> usize {
     })
 }
 
+/// Gives the calling thread a shard. For simulations: a run must not depend on how many threads
+/// the process has had before.
+pub fn set_shard(shard: usize) {
+    SHARD.set(shard % SHARDS);
+}
+
 /// Number of processors that this process may use.
 fn available_parallelism() -> usize {
     static KNOWN: std::sync::OnceLock<usize> = std::sync::OnceLock::new();

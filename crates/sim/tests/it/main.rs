@@ -27,6 +27,7 @@ mod regressions;
 mod removal;
 mod roots;
 mod shrink;
+mod silent;
 mod soak;
 mod synced_appends;
 mod tree_change;

@@ -2,6 +2,7 @@
 //! after every device operation, with steps of every size, with and without the journal written
 //! after each: to the namespace it is done from its first record on, and recovery does the rest.
 
+use crate::common::crash_at_every_point;
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::op::make::{
     at, create, link, mkdir, open, path, remove_tree, setxattr, truncate, unlink, write,
@@ -28,17 +29,7 @@ fn settings(step_records: usize, flushed: bool) -> Settings {
 /// Runs `ops` with steps of every size, and crashes at every point of each run.
 fn crash_everywhere(name: &'static str, ops: &[Op]) {
     for (step, flushed) in [(1, true), (2, true), (3, false), (5, true), (64, true)] {
-        let ops = ops.to_vec();
-        within(600, name, move || {
-            let mut sim = Sim::new(&settings(step, flushed)).expect("a fresh volume");
-            for op in &ops {
-                sim.step(op).unwrap_or_else(|e| panic!("{name}, steps of {step}: {op}: {e}"));
-            }
-            let images = sim.crash_everywhere(2, 7);
-            let images = images.unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
-            println!("{name}, steps of {step}: {images} images");
-            sim.finish().unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
-        });
+        crash_at_every_point(name, step, settings(step, flushed), ops);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Changes of trees: crashes after every device operation, with steps of every size, on inodes that
 //! hold their state and on those that do not. What recovery leaves is the whole change, or nothing.
 
+use crate::common::crash_at_every_point;
 use shoal::raw::{ModeChange, TreeChange};
-use shoal_sim::deadline::within;
 use shoal_sim::op::make::{
     at, change_modes, change_owners, create, link, mkdir, open, path, remove_tree, setxattr, write,
 };
 use shoal_sim::op::{Op, Who};
-use shoal_sim::runner::{Settings, Sim};
+use shoal_sim::runner::Settings;
 
 fn settings(step_records: usize, attr_intents: bool, inode_size: u32) -> Settings {
     let mut settings = Settings { explain: true, ..Settings::small(32 << 20) };
@@ -23,17 +23,7 @@ fn crash_everywhere(name: &'static str, ops: &[Op]) {
     for (step, intents, inode) in
         [(1, false, 512), (2, true, 512), (3, false, 256), (64, true, 1024)]
     {
-        let ops = ops.to_vec();
-        within(600, name, move || {
-            let mut sim = Sim::new(&settings(step, intents, inode)).expect("a fresh volume");
-            for op in &ops {
-                sim.step(op).unwrap_or_else(|e| panic!("{name}, steps of {step}: {op}: {e}"));
-            }
-            let images = sim.crash_everywhere(2, 7);
-            let images = images.unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
-            println!("{name}, steps of {step}: {images} images");
-            sim.finish().unwrap_or_else(|e| panic!("{name}, steps of {step}: {e}"));
-        });
+        crash_at_every_point(name, step, settings(step, intents, inode), ops);
     }
 }
 

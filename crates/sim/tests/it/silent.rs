@@ -1,6 +1,5 @@
 //! One operation of the device goes wrong without a word: a write that lands elsewhere, nowhere, or
-//! with other bytes; a read that returns other bytes. A program of its own: the shards of threads
-//! are numbered in a process, and a seed's run depends on them.
+//! with other bytes; a read that returns other bytes.
 
 use shoal_sim::deadline::{from_environment, within};
 use shoal_sim::faults::{Injury, run_with};
