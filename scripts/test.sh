@@ -21,8 +21,16 @@ work=$(mktemp -d)
 export SHOAL_SKIPPED=$work/skipped SHOAL_PROGRAMS=$work/programs
 mkdir "$SHOAL_PROGRAMS"
 : >"$SHOAL_SKIPPED"
-# Interrupted, it leaves no program running.
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+# Interrupted, it leaves no program running: each is a child of a job.
+end() {
+  local job
+  for job in $(jobs -p); do
+    pkill -P "$job" || true
+    kill "$job" 2>/dev/null || true
+  done
+  rm -rf "$work"
+}
+trap end EXIT
 
 host=$(rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
 runner=CARGO_TARGET_${host}_RUNNER
@@ -106,10 +114,13 @@ everything() {
   return "$status"
 }
 
-# Tests of more than 20 s, of which every change waits.
+# Tests of more than 20 s, for which every change waits, with their programs.
 slow() {
-  sed -nE 's/^test (.*) \.\.\. ok <([0-9]+)\.[0-9]+s>$/\2 \1/p' "$SHOAL_PROGRAMS"/*.out |
-    sort -rn | awk '$1 >= 20 { printf "slow: %s, %d s\n", $2, $1 }'
+  local file name
+  for file in "$SHOAL_PROGRAMS"/??????; do
+    name=$(sed -n '1s/^# //p' "$file")
+    sed -nE "s/^test (.*) \.\.\. ok <([0-9]+)\.[0-9]+s>$/\2 $name \1/p" "$file.out"
+  done | sort -rn | awk '$1 >= 20 { printf "slow: %s %s %s, %d s\n", $2, $3, $4, $1 }'
 }
 
 sums() {
