@@ -272,7 +272,7 @@ impl FileDevice {
 
     fn refuse_if_used(&self) -> Result<()> {
         let found = match foreign_signature(self)? {
-            Some(name) => format!("a {name} signature"),
+            Some(name) => format!("the signature of {name}"),
             None if self.block || !self.starts_with_data()? => return Ok(()),
             None => "data".into(),
         };

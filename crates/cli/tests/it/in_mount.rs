@@ -1,7 +1,7 @@
 //! The commands that read trees, on a mounted path: beside the usual tools there, by root and by an
 //! ordinary user, and where it is no mount.
 
-use crate::common::{Ran, Scratch, USER, as_user, has_gnu, run_as_user};
+use crate::common::{Ran, Scratch, USER, as_user, has_gnu, run_as_user, unmount};
 
 /// Mounts a volume on `m` for all users.
 fn mounted() -> Option<Scratch> {
@@ -9,11 +9,6 @@ fn mounted() -> Option<Scratch> {
     scratch.shoal(["mount", "v", "m", "-o", "allow_other"]).ok();
     scratch.shell("chmod 755 . m").ok();
     Some(scratch)
-}
-
-fn unmount(scratch: &Scratch) {
-    scratch.umount("m");
-    scratch.shoal(["fsck", "v"]).ok();
 }
 
 fn sorted(text: &str) -> Vec<&str> {

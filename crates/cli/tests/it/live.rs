@@ -6,7 +6,7 @@ use crate::common;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
-use crate::common::{Scratch, USER, has_gnu, run_as_user};
+use crate::common::{Scratch, USER, has_gnu, run_as_user, unmount};
 use shoal_skip::tick;
 
 /// Mounts a volume that keeps removed names on `m` for all users.
@@ -20,11 +20,6 @@ fn mounted_with(options: &str) -> Option<Scratch> {
     scratch.shoal(["mount", "v", "m", "-o", options]).ok();
     scratch.shell("chmod 755 . m").ok();
     Some(scratch)
-}
-
-fn unmount(scratch: &Scratch) {
-    scratch.umount("m");
-    scratch.shoal(["fsck", "v"]).ok();
 }
 
 fn sorted(text: &str) -> Vec<&str> {

@@ -243,15 +243,11 @@ fn top_shows_who_does_what() {
 /// Lines of a trace of `work` on a mount: the tracer is there before, and ends after it. What
 /// earlier ones have left would say so too early.
 fn trace(scratch: &Scratch, options: &str, work: &str) -> String {
-    // A file of --output has no name before it is whole: the tracer's descriptors lead to it.
     let line = format!(
-        "seen() {{ grep -qs $1 t.* && return; \
-         for fd in /proc/$tracer/fd/*; do case $(readlink $fd) in \
-         *'(deleted)') grep -qs $1 $fd && return;; esac; done; false; }}; \
-         rm -f t.*; shoal trace m {options} > t.out 2> t.err & tracer=$!; \
-         for n in $(seq 6000); do seen shoal_trace && break; sleep 0.05; done; \
+        "rm -f t.*; shoal trace m {options} > t.out 2> t.err & tracer=$!; \
+         for n in $(seq 6000); do grep -qs shoal_trace t.* && break; sleep 0.05; done; \
          ({work}); \
-         for n in $(seq 6000); do touch m/last$n; seen /last && break; sleep 0.05; done; \
+         for n in $(seq 6000); do touch m/last$n; grep -qs /last t.* && break; sleep 0.05; done; \
          kill -INT $tracer; wait $tracer; cat t.out"
     );
     scratch.shell(&line).ok()

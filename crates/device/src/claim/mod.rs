@@ -66,8 +66,8 @@ const PROMPT: Duration = Duration::from_millis(150);
 const DAWDLING: Duration = Duration::from_millis(400);
 /// Times that an opener with `force` writes its claim.
 const FORCED_MAX: u32 = 5;
-/// Pause before it writes its claim again: [`SETTLE_LONG`] is a multiple of the owner's [`INTERVAL`],
-/// so without it each write would meet the owner in the same place.
+/// Pause before it writes its claim again. [`SETTLE_LONG`] is a multiple of the owner's
+/// [`INTERVAL`]: without the pause each write would meet the owner at the same moment of it.
 const FORCED_PAUSE: Duration = Duration::from_millis(130);
 /// A watch shorter than this is not reported: the claim was renewed, or its owner is dead.
 const QUIET: Duration = Duration::from_millis(700);

@@ -31,11 +31,6 @@ fn growing(size: u64) -> OpenOptions {
     OpenOptions { grow: Some(size * MIB), ..options() }
 }
 
-fn size_of(volume: &Volume) -> u64 {
-    let info = volume.info();
-    info.segment_size * u64::from(info.segments) / MIB
-}
-
 fn check(volume: &Volume) {
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);

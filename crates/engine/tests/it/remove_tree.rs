@@ -1,6 +1,7 @@
 //! Removal of whole trees: large, deep and wide ones, hard links to outside, open files inside,
 //! concurrent changes in the tree, and refusals, which must change nothing.
 
+use crate::common::rng::Lcg;
 use shoal_engine::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -277,16 +278,6 @@ fn a_refusal_leaves_everything() {
 
 // ---- threads
 
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// Makes a tree of 6 × 40 directories with files. Returns all its directories.
 fn grown(volume: &Volume, name: &str) -> Vec<Ino> {
     let tree = mkdir(volume, Ino::ROOT, name);
@@ -324,7 +315,7 @@ fn is_expected(error: &Error) -> bool {
 /// Works in the directories of a tree that is being removed. Files that it moves to `out` must
 /// survive.
 fn disturb(volume: &Volume, dirs: &[Ino], out: Ino, seed: u64, stop: &AtomicBool) -> Vec<String> {
-    let (who, mut rng, plain) = (WHO(), Rng(seed), RenameFlags::default());
+    let (who, mut rng, plain) = (WHO(), Lcg(seed), RenameFlags::default());
     let mut saved = Vec::new();
     for i in 0_u64.. {
         if stop.load(Ordering::Relaxed) {

@@ -97,11 +97,6 @@ fn as_dyn(device: &Arc<MemDevice>) -> Arc<dyn Device> {
     device.clone()
 }
 
-fn size_of(volume: &Volume) -> u64 {
-    let info = volume.info();
-    info.segment_size * u64::from(info.segments) / MIB
-}
-
 fn check(volume: &Volume) {
     let report = volume.check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);

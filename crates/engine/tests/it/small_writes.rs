@@ -1,6 +1,7 @@
 //! Files that are written in small pieces: bytes written to the device, number of extents, and
 //! correct contents, whatever happens in between.
 
+use crate::common::rng::Lcg;
 use shoal_engine::*;
 use shoal_format::Codec;
 use shoal_format::attr::KEY_HIGH;
@@ -173,22 +174,11 @@ fn a_hole_at_the_end_stays_one() {
     assert!(world.all_of(file) == model);
 }
 
-/// Random number generator with the same results everywhere.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// Appends of all lengths, with all operations that may happen in between, compared with vectors.
 #[test]
 fn whatever_comes_between_appends_the_contents_are_right() {
     for seed in 0..60 {
-        let mut rng = Rng(seed);
+        let mut rng = Lcg(seed);
         let mut world = World::new(96 << 20);
         let mut files: Vec<(Ino, Vec<u8>)> =
             (0..3).map(|n| (world.create(&format!("f{n}")), Vec::new())).collect();

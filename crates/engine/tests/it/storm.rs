@@ -2,6 +2,7 @@
 //! path must be well-formed; at each pause, paths must be exactly those found by a walk from the
 //! top.
 
+use crate::common::rng::Lcg;
 use shoal_engine::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +12,6 @@ const THREADS: u64 = 8;
 const ROUNDS: u64 = 12;
 const RENAMES: u64 = 400;
 const TOPS: u64 = 5;
-
-/// A small random number generator, with the same results for the same seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
 
 /// Returns every path of every inode, by a walk from the top.
 fn walk(volume: &Volume) -> BTreeMap<Ino, Vec<Vec<u8>>> {
@@ -46,8 +36,8 @@ fn walk(volume: &Volume) -> BTreeMap<Ino, Vec<Vec<u8>>> {
 
 /// Moves, links and unlinks at random below the tops; errors are expected.
 fn storm(volume: &Volume, tops: &[Ino], seed: u64) {
-    let (who, mut rng) = (Caller::root(), Rng(seed));
-    let name = |rng: &mut Rng| format!("n{}", rng.below(12)).into_bytes();
+    let (who, mut rng) = (Caller::root(), Lcg(seed));
+    let name = |rng: &mut Lcg| format!("n{}", rng.below(12)).into_bytes();
     for _ in 0..RENAMES {
         let mut dir = || {
             let top = tops[rng.below(TOPS) as usize];
@@ -97,7 +87,7 @@ fn paths_are_what_a_walk_finds() {
                 })
                 .collect();
             scope.spawn(|| {
-                let mut rng = Rng(round);
+                let mut rng = Lcg(round);
                 while busy.load(Ordering::Relaxed) {
                     let ino = known[rng.below(known.len() as u64) as usize];
                     asked.fetch_add(1, Ordering::Relaxed);

@@ -6,7 +6,6 @@ use crate::common::*;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shoal::raw::{Attr, FileKind, Generation, Ino};
-use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
 use shoal_fuse::protocol::question::{PIECE, Question};
 use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuse::{Asked, ControlFile, Listed};
@@ -378,22 +377,10 @@ fn other_file_systems_have_no_control_files() {
 
 /// Asks for a directory of 1,500 entries and reads less than there is, by system calls.
 fn ask_and_read(control: &OwnedFd, dir: Asked, len: usize) -> Res<usize> {
-    #[repr(C, align(8))]
-    struct Page([u8; QUESTION]);
-    let mut page = Page([0; QUESTION]);
     let Asked { ino, generation, cookie } = dir;
     let one = QuestionDir { ino: ino.0, cookie, generation: generation.0, padding: 0 };
-    let question = Question::list(0, vec![one]);
-    question.write(&mut page.0).unwrap();
-    // SAFETY: the ioctl reads as many bytes as its number says.
-    let ask = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, Page>::new(&mut page) };
-    // SAFETY: as above.
-    unsafe { rustix::ioctl::ioctl(control, ask)? };
+    ask(control, &Question::list(0, vec![one]))?;
     if len == 0 { Ok(0) } else { rustix::io::pread(control, &mut vec![0; len], 0) }
-}
-
-fn raw_control(m: &TestMount) -> OwnedFd {
-    open(m.path(".shoal-control"), OFlags::RDONLY | OFlags::DIRECT).unwrap()
 }
 
 fn large_directory(m: &TestMount) -> Asked {
@@ -407,7 +394,7 @@ fn large_directory(m: &TestMount) -> Asked {
 fn programs_that_stop_reading() {
     each(&["allow_other", "allow_other,open"], |m| {
         let dir = large_directory(m);
-        let stopped: Vec<OwnedFd> = (0..1000).map(|_| raw_control(m)).collect();
+        let stopped: Vec<OwnedFd> = (0..1000).map(|_| raw_control(&m.dir)).collect();
         as_user(USER, &[], || {
             let asks = |at: usize| ask_and_read(&stopped[at], dir, if at < 128 { 8192 } else { 0 });
             for at in 0..256 {
@@ -429,7 +416,7 @@ fn programs_that_stop_reading() {
         }
         drop(stopped);
         as_user(USER, &[], || {
-            let again: Vec<OwnedFd> = (0..256).map(|_| raw_control(m)).collect();
+            let again: Vec<OwnedFd> = (0..256).map(|_| raw_control(&m.dir)).collect();
             // The kernel tells of closed files a moment later.
             for file in &again {
                 wait_until("closed files no longer count", || {
@@ -449,7 +436,7 @@ fn ask_helper() {
     loop {
         let mut control = control(&dir).unwrap();
         let large = asked(&control.entry(b"large").unwrap());
-        let file = open(dir.join(".shoal-control"), OFlags::RDONLY | OFlags::DIRECT).unwrap();
+        let file = raw_control(&dir);
         ask_and_read(&file, large, 8192).unwrap();
         if files.is_empty() {
             println!("ASKING");
@@ -491,7 +478,7 @@ fn programs_that_are_killed() {
 fn unmounting_with_open_control_files() {
     each(&["allow_other", "allow_other,open"], |m| {
         let dir = large_directory(m);
-        let file = raw_control(m);
+        let file = raw_control(&m.dir);
         ask_and_read(&file, dir, 8192).unwrap();
         let refused = shoal_fuse::unmount(&m.dir).unwrap_err();
         assert_eq!(refused.code(), shoal::raw::Code::Busy);

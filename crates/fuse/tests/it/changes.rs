@@ -4,7 +4,6 @@ use crate::common::control::*;
 use crate::common::*;
 use rustix::fs::OFlags;
 use shoal::raw::{ChangeKind, ChangeMark, MkfsOptions, Volume};
-use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
 use shoal_fuse::protocol::question::{Kind, PIECE, Question, read_piece};
 use shoal_fuse::{ChangeFound, ControlFile};
 use std::collections::BTreeSet;
@@ -231,21 +230,6 @@ fn something_newer_than_a_mark() {
             mark = next;
         }
     });
-}
-
-fn raw_control(dir: &Path) -> OwnedFd {
-    open(dir.join(".shoal-control"), OFlags::RDONLY | OFlags::DIRECT).unwrap()
-}
-
-fn ask(control: &OwnedFd, question: &Question) -> Res<()> {
-    #[repr(C, align(8))]
-    struct Page([u8; QUESTION]);
-    let mut page = Page([0; QUESTION]);
-    question.write(&mut page.0).unwrap();
-    // SAFETY: the ioctl reads as many bytes as its number says.
-    let ask = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, Page>::new(&mut page) };
-    // SAFETY: as above.
-    unsafe { rustix::ioctl::ioctl(control, ask) }
 }
 
 /// Reads a piece; returns whether it is the last one.

@@ -3,10 +3,8 @@
 
 use crate::common::control::*;
 use crate::common::*;
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 use shoal::raw::{SetTime, Time, TreeChange, TreeChanged};
-use shoal_fuse::protocol::flags::{IOCTL_ASK, QUESTION};
 use shoal_fuse::protocol::question::{Kind, PIECE, Question};
 use shoal_fuse::{ControlFile, TreeTold};
 use shoal_skip::wait_until;
@@ -222,21 +220,6 @@ fn changes_that_are_refused_change_nothing() {
         std::fs::remove_dir_all(m.path("t/d1")).unwrap();
         fails!(NOENT, change_by(&mut control, &owner(Some(5), None), ""));
     });
-}
-
-fn raw_control(dir: &Path) -> OwnedFd {
-    open(dir.join(".shoal-control"), OFlags::RDONLY | OFlags::DIRECT).unwrap()
-}
-
-fn ask(control: &OwnedFd, question: &Question) -> Res<()> {
-    #[repr(C, align(8))]
-    struct Page([u8; QUESTION]);
-    let mut page = Page([0; QUESTION]);
-    question.write(&mut page.0).unwrap();
-    // SAFETY: the ioctl reads as many bytes as its number says.
-    let ask = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, Page>::new(&mut page) };
-    // SAFETY: as above.
-    unsafe { rustix::ioctl::ioctl(control, ask) }
 }
 
 fn read(control: &OwnedFd) -> Res<usize> {

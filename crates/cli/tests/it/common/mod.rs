@@ -321,3 +321,9 @@ pub(crate) fn rich_tree(scratch: &Scratch) {
     mode("t/sub/deep", 0o1750);
     scratch.shell("touch -d '2001-02-03 04:05:06.5' t/sub/deep/file t/sub/deep t/sub t").ok();
 }
+
+/// Unmounts `m`, and checks the volume `v`.
+pub(crate) fn unmount(scratch: &Scratch) {
+    scratch.umount("m");
+    scratch.shoal(["fsck", "v"]).ok();
+}

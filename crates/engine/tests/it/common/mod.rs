@@ -212,3 +212,9 @@ impl Device for Dying {
         "a device that dies".into()
     }
 }
+
+/// Returns the size of a volume in MiB.
+pub(crate) fn size_of(volume: &Volume) -> u64 {
+    let info = volume.info();
+    (info.segment_size * u64::from(info.segments)) >> 20
+}
