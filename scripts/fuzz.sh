@@ -7,7 +7,8 @@
 #   scripts/fuzz.sh seed                      after a change of the format, and of the frozen images: makes
 #                                             the corpus anew, of a fresh volume and of these
 #   scripts/fuzz.sh replay [SECONDS]          on the stable toolchain, without libFuzzer: the corpus,
-#                                             and random changes of it, so long for each target
+#                                             and random changes of it, so long for each target; all
+#                                             tests (scripts/test.sh) try a fixed number of them
 #
 # SHOAL_FUZZ_SANITIZER=address|none (default none), SHOAL_FUZZ_RUNS=N: stops after so many; replay
 # has further variables (fuzz/targets/lib.rs), and with a sanitizer needs nightly, not cargo-fuzz.
@@ -15,9 +16,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 target=${1:-all} seconds=${2:-30}
-manifest=fuzz/Cargo.toml
 case $target in
-  seed) exec cargo run --quiet --manifest-path $manifest --no-default-features --example seed ;;
+  seed) exec cargo run --quiet --package shoal-fuzz --example seed ;;
   replay)
     export SHOAL_FUZZ_SECONDS=${2:-1}
     if [[ ${SHOAL_FUZZ_SANITIZER:-none} != none ]]; then
@@ -27,12 +27,9 @@ case $target in
       # Most of the time would go to keeping freed memory, and who had asked for it.
       export ASAN_OPTIONS=${ASAN_OPTIONS:-$asan:quarantine_size_mb=4:malloc_context_size=1}
       exec cargo +nightly test --release --target x86_64-unknown-linux-gnu \
-        --manifest-path $manifest --no-default-features --lib -- --nocapture
+        --package shoal-fuzz --lib -- --nocapture
     fi
-    # The program that makes the corpus is only built: nothing else would notice that it cannot be.
-    # In the folder of the other tests: most of what it needs is there.
-    exec cargo test --manifest-path $manifest --target-dir "${CARGO_TARGET_DIR:-target}" \
-      --no-default-features --lib --examples -- --nocapture
+    exec cargo test --package shoal-fuzz --lib -- --nocapture
     ;;
   all) mapfile -t targets < <(basename -s .rs -a fuzz/targets/bin/*.rs) ;;
   *) targets=("$target") ;;
@@ -46,7 +43,9 @@ cargo fuzz --version >/dev/null || {
 # times as often. Coverage, assertions and overflow checks are what finds things here.
 fuzz=(cargo +nightly fuzz)
 sanitizer=${SHOAL_FUZZ_SANITIZER:-none}
-"${fuzz[@]}" build --sanitizer "$sanitizer" "${targets[@]:0:$((${#targets[@]} == 1))}"
+# A link of the whole workspace takes long, and gains nothing here.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS=true
+"${fuzz[@]}" build --features libfuzzer --sanitizer "$sanitizer" "${targets[@]:0:$((${#targets[@]} == 1))}"
 
 failed=()
 for name in "${targets[@]}"; do
@@ -55,7 +54,7 @@ for name in "${targets[@]}"; do
   mkdir -p "fuzz/found/$name"
   limits=(-max_total_time="$seconds" -runs="${SHOAL_FUZZ_RUNS:--1}")
   limits+=(-timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=256)
-  "${fuzz[@]}" run --sanitizer "$sanitizer" "$name" "fuzz/found/$name" "fuzz/corpus/$name" \
+  "${fuzz[@]}" run --features libfuzzer --sanitizer "$sanitizer" "$name" "fuzz/found/$name" "fuzz/corpus/$name" \
     -- "${limits[@]}" -print_final_stats=1 || failed+=("$name")
 done
 ((${#failed[@]} == 0)) || { echo "fuzz: found something: ${failed[*]}" >&2; exit 1; }

@@ -36,12 +36,18 @@ fn fill(m: &TestMount, dir: &str, size: usize) -> usize {
     unreachable!();
 }
 
-fn fill_and_refill(size: usize) {
+/// With files of `size` bytes on a volume of `volume` bytes.
+fn fill_and_refill(size: usize, volume: u64) {
     let Some(mut m) = mount_only("") else { return };
+    m.stop();
+    let wish = shoal::raw::MkfsOptions { size: volume, ..shoal::raw::MkfsOptions::default() };
+    std::fs::remove_file(m.volume()).unwrap();
+    shoal::raw::mkfs(&m.volume(), &wish).unwrap();
+    m.start(0);
     let first = fill(&m, "first", size);
-    let bytes = first * size;
+    let bytes = (first * size) as u64;
     println!("{first} files of {size} bytes");
-    assert!(bytes > 100 << 20 || size < 4096, "{bytes} bytes of 256 MiB");
+    assert!(bytes > volume * 2 / 5 || size < 4096, "{bytes} bytes of {volume}");
     // Complete files are intact.
     m.remount();
     let data = pattern(size, 3);
@@ -65,17 +71,17 @@ fn fill_and_refill(size: usize) {
 
 #[test]
 fn large_files() {
-    fill_and_refill(4 << 20);
+    fill_and_refill(4 << 20, 256 << 20);
 }
 
 #[test]
 fn middling_files() {
-    fill_and_refill(100_000);
+    fill_and_refill(100_000, 256 << 20);
 }
 
 #[test]
 fn small_files() {
-    fill_and_refill(3000);
+    fill_and_refill(3000, 64 << 20);
 }
 
 /// A file unlinked while open keeps its space until it is closed.
