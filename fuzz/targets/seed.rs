@@ -493,10 +493,10 @@ fn manifests_of(object: &[u8], piece: &object::Piece) -> [(&'static str, Vec<u8>
     let objects = vec![ObjectEntry::of(Name::Log(4), object.len() as u32)];
     let cleared = manifest::Extent::cleared(addr, len);
     let gone = ObjectEntry::of(Name::Log(3), 0);
-    let changes = Body::Changes([vec![gone], objects.clone()].concat(), vec![
-        cleared,
-        manifest::Extent { object: 1, ..extent },
-    ]);
+    let changes = Body::Changes(
+        [vec![gone], objects.clone()].concat(),
+        vec![cleared, manifest::Extent { object: 1, ..extent }],
+    );
     [
         ("one", manifest::encode(header, &Body::Complete(objects, vec![extent]))),
         ("changes", manifest::encode(header, &changes)),

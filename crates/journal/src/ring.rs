@@ -41,11 +41,11 @@ use crossbeam_utils::CachePadded;
 use shoal_base::invariant;
 use std::sync::Arc;
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use shoal_base::sync::{AtomicU64, AtomicUsize};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use std::sync::atomic::Ordering;
 
 /// Value of a cell without a reservation.
@@ -275,10 +275,10 @@ impl Reservation<'_> {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 use plain::Bytes;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod plain {
     //! The bytes, shared by reservations that do not overlap.
 
@@ -361,10 +361,10 @@ mod plain {
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 use checked::Bytes;
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 mod checked {
     //! The bytes under the model checker, which sees every access to each.
 
@@ -405,7 +405,7 @@ mod checked {
     }
 }
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "loom"))]
 mod model {
     //! Every interleaving, and every value that the memory model allows a load to see.
 
@@ -487,7 +487,7 @@ mod model {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 

@@ -98,7 +98,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
 

@@ -12,24 +12,24 @@ use std::marker::PhantomData;
 /// The collector of an array's garbage: the process-wide one.
 #[derive(Default)]
 pub(crate) struct Domain {
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     garbage: Garbage,
 }
 
 /// A pin. Nothing reachable through it is freed while it lives.
 pub(crate) struct Pin<'a> {
-    #[cfg(not(loom))]
+    #[cfg(not(feature = "loom"))]
     epoch: crossbeam_epoch::Guard,
-    #[cfg(loom)]
+    #[cfg(feature = "loom")]
     garbage: &'a Garbage,
     array: PhantomData<&'a ()>,
 }
 
 /// The model has no epochs: garbage stays until the array is dropped.
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 type Garbage = std::sync::Mutex<Vec<Box<dyn FnOnce() + Send>>>;
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 impl Domain {
     #[inline]
     pub(crate) fn pin(&self) -> Pin<'_> {
@@ -37,7 +37,7 @@ impl Domain {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 impl Pin<'_> {
     /// Runs `free` when no thread can look any more at the memory that it frees.
     ///
@@ -57,29 +57,29 @@ impl Pin<'_> {
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 impl Domain {
-    pub fn pin(&self) -> Pin<'_> {
+    pub(crate) fn pin(&self) -> Pin<'_> {
         Pin { garbage: &self.garbage, array: PhantomData }
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 impl Pin<'_> {
     /// Runs `free` when no thread can look any more at the memory that it frees.
     ///
     /// # Safety
     ///
     /// As without the model.
-    pub unsafe fn defer(&self, free: impl FnOnce() + Send + 'static) {
+    pub(crate) unsafe fn defer(&self, free: impl FnOnce() + Send + 'static) {
         self.garbage.lock().expect("no thread panics with it").push(Box::new(free));
     }
 
     /// Does nothing in the model.
-    pub fn repin(&mut self) {}
+    pub(crate) fn repin(&mut self) {}
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 impl Drop for Domain {
     fn drop(&mut self) {
         for free in self.garbage.get_mut().expect("no thread panics with it").drain(..) {

@@ -81,7 +81,7 @@ impl<E: Entry> XArray<E> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use super::*;
     use crate::Value;

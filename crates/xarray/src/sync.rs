@@ -3,14 +3,14 @@
 //! A node's lock does not guard data in Rust's sense: every field of a node is atomic, because
 //! readers access it without the lock. The lock decides which thread may *write*.
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 pub(crate) use lock::{Lock, LockGuard};
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod lock {
     use super::{AtomicU32, Ordering};
 
@@ -60,7 +60,7 @@ mod lock {
     }
 }
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 mod lock {
     /// The model's own lock, so that it does not explore every turn of a spinning loop.
     #[derive(Default)]
@@ -70,7 +70,7 @@ mod lock {
     pub(crate) struct LockGuard<'a>(#[expect(dead_code)] loom::sync::MutexGuard<'a, ()>);
 
     impl Lock {
-        pub fn lock(&self) -> LockGuard<'_> {
+        pub(crate) fn lock(&self) -> LockGuard<'_> {
             LockGuard(self.0.lock().expect("no thread panics with it"))
         }
     }

@@ -34,7 +34,7 @@ use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
 /// Bits of the index that one level decodes. The model checker gets a smaller tree.
-pub(crate) const BITS: u32 = if cfg!(loom) { 2 } else { 6 };
+pub(crate) const BITS: u32 = if cfg!(feature = "loom") { 2 } else { 6 };
 /// Slots of a node.
 pub(crate) const FANOUT: usize = 1 << BITS;
 /// Number of levels that reach every index.
@@ -97,7 +97,7 @@ pub(crate) struct Node<E> {
     slots: [AtomicPtr<()>; FANOUT],
 }
 
-#[cfg(all(not(loom), target_pointer_width = "64"))]
+#[cfg(all(not(feature = "loom"), target_pointer_width = "64"))]
 const _: () = assert!(size_of::<Node<crate::Value>>() == 64 + 64 * 8);
 const _: () =
     assert!((LEVELS - 1) * (BITS as usize) < ALIGN && align_of::<Node<crate::Value>>() == ALIGN);

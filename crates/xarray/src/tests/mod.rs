@@ -2,20 +2,20 @@
 //!
 //! | | run |
 //! | --- | --- |
-//! | the model checker | `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release --lib model` |
+//! | the model checker | `cargo test -p shoal-xarray --features loom --lib model` |
 //! | Miri | `MIRIFLAGS="-Zmiri-tree-borrows -Zmiri-ignore-leaks" cargo +nightly miri test --lib` |
 //!
 //! Of the two aliasing models of Miri, the collector's own code satisfies only the newer one.
 //! Memory that the process-wide collector holds at the end would be reported as leaked.
 
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod failure;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod reference;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod single;
-#[cfg(not(loom))]
+#[cfg(not(feature = "loom"))]
 mod threads;
 
-#[cfg(loom)]
+#[cfg(feature = "loom")]
 mod model;

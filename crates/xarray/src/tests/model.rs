@@ -1,6 +1,6 @@
 //! Every interleaving of a few calls, by the model checker. Nodes have four slots there.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p shoal-xarray --release model`
+//! `cargo test -p shoal-xarray --features loom --lib model`
 //!
 //! The model cannot see the count of a standard `Arc`, so entries here count themselves with the
 //! model's atomics, in the memory order of `Arc`.
