@@ -79,7 +79,7 @@ property_tests() {
   SHOAL_PROPTEST_SEED=$seed SHOAL_PROPTEST_CASES=20 SHOAL_MODEL_SEED=$seed SHOAL_MODEL_RUNS=2000 \
     cargo test --quiet --workspace --lib
 }
-fuzz()       { scripts/fuzz.sh replay $((seconds / 30 + 1)); }
+fuzz()       { SHOAL_FUZZ_SEED=$first scripts/fuzz.sh replay $((seconds / 30 + 1)); }
 posix()      { rounds posix_tests; }
 posix_tests() {
   SHOAL_POSIX_SEED=$seed cargo test --quiet -p shoal-fuse --test it posix_differential::

@@ -53,7 +53,7 @@ codes! {
     Io 5 "EIO" "input/output error";
     NoDevice 6 "ENXIO" "no such offset or device";
     TooBig 7 "E2BIG" "argument too long";
-    BadHandle 9 "EBADF" "file is not open for that";
+    BadHandle 9 "EBADF" "file is not open for this operation";
     Again 11 "EAGAIN" "try again";
     NoMemory 12 "ENOMEM" "out of memory";
     Access 13 "EACCES" "permission denied";

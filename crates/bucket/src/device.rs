@@ -156,7 +156,7 @@ impl BucketDevice {
             if let Some(shared) = sweeping.upgrade().filter(|shared| shared.may_write().is_ok())
                 && let Err(error) = shared.sweep().await
             {
-                tracing::warn!(%error, "objects of earlier mounts are not looked for");
+                tracing::warn!(%error, "searching for objects of earlier mounts failed");
             }
         });
         shared.runtime.spawn(async move {

@@ -276,7 +276,7 @@ impl Wanted {
 }
 
 fn missing(place: &Place, name: &str) -> Error {
-    let rule = format!("is not in the bucket, and {} bytes of the volume are in it", place.decoded);
+    let rule = format!("is missing from the bucket; it holds {} bytes of the volume", place.decoded);
     Error::corrupt(format!("object {name}"), None, rule)
 }
 

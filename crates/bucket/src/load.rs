@@ -89,7 +89,7 @@ async fn newest(store: &Store, known: u64) -> Result<Option<u64>> {
 pub(crate) async fn manifest(store: &Store, sequence: u64) -> Result<Manifest> {
     let name = manifest_name(sequence);
     let Some(raw) = store.get(&name).await? else {
-        let rule = "is not in the bucket, and newer ones are";
+        let rule = "is missing from the bucket, where newer ones exist";
         return Err(Error::corrupt(format!("object {name}"), None, rule));
     };
     decode(&raw, sequence)
@@ -138,7 +138,7 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
             return Ok(Some(state));
         }
     }
-    let message = format!("{}: its manifests change all the time", store.name);
+    let message = format!("{}: its manifests changed at every attempt to read them: try again", store.name);
     Err(Error::refused(Code::Busy, message))
 }
 

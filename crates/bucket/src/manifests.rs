@@ -68,12 +68,12 @@ impl Shared {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
-                tracing::warn!(%error, "a manifest was not written; the next one will be");
+                tracing::warn!(%error, "writing a manifest failed; the next one replaces it");
                 return;
             }
         }
         if let Err(error) = self.move_some().await {
-            tracing::warn!(%error, "objects that hold little are not collected");
+            tracing::warn!(%error, "collecting sparse objects failed");
         }
         let (grace, weak) = (self.options.grace, Arc::downgrade(&self));
         drop(self);
@@ -81,7 +81,7 @@ impl Shared {
         if let Some(shared) = weak.upgrade()
             && let Err(error) = shared.collect(dead).await
         {
-            tracing::warn!(%error, "objects that hold nothing are not deleted yet");
+            tracing::warn!(%error, "deleting unused objects failed; it is tried again");
         }
     }
 
@@ -97,7 +97,7 @@ impl Shared {
         }
         drop((log, manifests));
         if let Err(error) = self.collect(dead).await {
-            tracing::warn!(%error, "objects that hold nothing are not deleted");
+            tracing::warn!(%error, "deleting unused objects failed");
         }
         Ok(())
     }

@@ -123,7 +123,7 @@ impl Map {
         for name in objects.iter().filter(is_gone).map(ObjectEntry::name) {
             self.forget(name);
             if self.knows(name) {
-                return bad(format!("object {} was deleted, and holds something", name.text()));
+                return bad(format!("object {} was deleted, but is in use", name.text()));
             }
         }
         // That of a smaller volume that has overwritten another one.
@@ -131,7 +131,7 @@ impl Map {
         self.layers.begin(header.log_next);
         match self.layers.push(header) {
             Some(_) => Ok(()),
-            None => bad(format!("changes manifest {}, which is no layer", header.base)),
+            None => bad(format!("changes manifest {}, which is not a layer", header.base)),
         }
     }
 

@@ -48,7 +48,7 @@ impl Place {
             return Err(bad(form.into()));
         }
         if prefix.split('/').any(|part| part == "." || part == "..") {
-            return Err(bad("its prefix has dots for a name".into()));
+            return Err(bad("its prefix has '.' or '..' as a name".into()));
         }
         let built = match scheme {
             "s3" => s3(bucket),

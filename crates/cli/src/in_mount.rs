@@ -189,7 +189,7 @@ impl InMount {
         self.searched()?;
         self.with_control(|control| control.changes(since, each)).map_err(|error| {
             let full = |what: &str| {
-                let text = format!("{what}: a full scan is needed, which is a call without a mark");
+                let text = format!("{what}: a full scan is needed: call it without a mark");
                 Error::refused(error.code(), text)
             };
             match error.code() {

@@ -591,7 +591,7 @@ pub(crate) mod tests {
         bytes[1080..1082].copy_from_slice(&[0x53, 0xef]);
         std::fs::write(&path, &bytes).unwrap();
         let (_, text) = message(FileDevice::create(&path, 0, false));
-        assert!(text.contains("ext2/ext3/ext4 signature"), "{text}");
+        assert!(text.contains("the signature of ext2/ext3/ext4"), "{text}");
         let dev = FileDevice::create(&path, 0, true).unwrap();
         assert_eq!(dev.capacity(), 3 << 20);
         assert!(!dev.starts_with_data().unwrap());

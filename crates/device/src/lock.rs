@@ -16,6 +16,8 @@ use std::time::Duration;
 /// Attempts, 10 ms apart. A holder that is killed may have a child, forked by another of its
 /// threads, that keeps the lock until it calls `exec`.
 const PATIENCE: u32 = 25;
+/// Reads of `/proc/locks` that may miss the lock.
+const READS_MAX: u32 = 20;
 
 /// Takes the lock of an opened device: shared for readers, exclusive for a writer. Also takes the
 /// locks of the files below a block device. Those are returned, and hold their locks until they are
@@ -89,14 +91,19 @@ pub(crate) fn busy(name: &str, holder: Option<u32>) -> Error {
     Error::refused(Code::Busy, format!("{name} is in use by {who}: unmount it there, or wait"))
 }
 
-/// The process that holds a lock on this file, from `/proc/locks`.
+/// The process that holds a lock on this file, from `/proc/locks`. The kernel gives that file in
+/// parts of a page, the next one from a number of locks on: while other processes release locks, a
+/// lock may be in none of the parts.
 fn holder(file: &File) -> Option<u32> {
     let stat = fstat(file).ok()?;
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
     let exact = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
-    holder_in(&locks, &exact).or_else(|| {
-        // Some filesystems show another device number there than `stat`; the inode number matches.
-        holder_in(&locks, &format!(":{}", stat.st_ino))
+    (0..READS_MAX).find_map(|_| {
+        let locks = std::fs::read_to_string("/proc/locks").ok()?;
+        holder_in(&locks, &exact).or_else(|| {
+            // Some filesystems show another device number there than `stat`; the inode number
+            // matches.
+            holder_in(&locks, &format!(":{}", stat.st_ino))
+        })
     })
 }
 

@@ -56,7 +56,7 @@ pub struct ShrinkPlan {
 pub fn shrink(path: &Path, size: u64, options: &OpenOptions, watch: Watch<'_>) -> Result<Shrunk> {
     if is_bucket(path) {
         let message = format!(
-            "{}: the size of a volume in a bucket is only a limit; what is free is not stored",
+            "{}: the size of a volume in a bucket is only a limit; free space is not stored",
             path.display()
         );
         return Err(Error::refused(Code::NotSupported, message));
@@ -125,7 +125,7 @@ impl ShrinkPlan {
         if bytes(wanted) < least {
             return refused(
                 Code::NoSpace,
-                format!("cannot have {size} bytes: what it holds needs at least {least}"),
+                format!("cannot have {size} bytes: its contents need at least {least}"),
             );
         }
         let end = SegNo(wanted as u32);
@@ -204,7 +204,7 @@ impl Shrink<'_> {
             let end = u64::from(end) * geometry.segment_size;
             let least = u64::from(next.min(geometry.segments)) * geometry.segment_size;
             let message = format!(
-                "{name} cannot have {end} bytes: what it holds needs about {least}, as it is \
+                "{name} cannot have {end} bytes: its contents need about {least}, as it is \
                  stored; it has its earlier size"
             );
             return Err(Error::refused(Code::NoSpace, message));

@@ -62,7 +62,7 @@ impl Error {
             }
             raw::Error::Code(raw::Code::Stale) => Some("look it up again: it has been removed"),
             raw::Error::Code(raw::Code::BadHandle) => {
-                Some("open it with FileOptions for what the call does")
+                Some("open it with FileOptions that allow the call")
             }
             _ => None,
         }

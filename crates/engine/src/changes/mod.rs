@@ -47,7 +47,7 @@ room! {
 }
 
 fn full_scan(code: Code, what: &str) -> Error {
-    Error::refused(code, format!("{what}: a full scan is needed, which is a call without a mark"))
+    Error::refused(code, format!("{what}: a full scan is needed: call it without a mark"))
 }
 
 impl Changes<'_> {

@@ -311,7 +311,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
         (99 * MIB, Code::Invalid, "would not make it smaller"),
         (15 * MIB, Code::Invalid, "give at least 16777216"),
         (1, Code::Invalid, "give at least 16777216"),
-        (16 * MIB, Code::NoSpace, "cannot have 16777216 bytes: what it holds needs at least"),
+        (16 * MIB, Code::NoSpace, "cannot have 16777216 bytes: its contents need at least"),
     ] {
         let error = to(&device, wanted).unwrap_err();
         assert!(error.code() == code && error.to_string().contains(why), "{wanted}: {error}");
