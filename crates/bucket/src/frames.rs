@@ -276,7 +276,8 @@ impl Wanted {
 }
 
 fn missing(place: &Place, name: &str) -> Error {
-    let rule = format!("is missing from the bucket; it holds {} bytes of the volume", place.decoded);
+    let rule =
+        format!("is missing from the bucket; it holds {} bytes of the volume", place.decoded);
     Error::corrupt(format!("object {name}"), None, rule)
 }
 

@@ -138,7 +138,8 @@ pub(crate) async fn load_from(store: &Store, known: u64) -> Result<Option<State>
             return Ok(Some(state));
         }
     }
-    let message = format!("{}: its manifests changed at every attempt to read them: try again", store.name);
+    let message =
+        format!("{}: its manifests changed at every attempt to read them: try again", store.name);
     Err(Error::refused(Code::Busy, message))
 }
 
