@@ -345,7 +345,7 @@ fn what_is_damaged_is_named() {
     put(raw[..1000].to_vec());
     assert!(refused().contains("log/00000000000000000002"), "{}", refused());
     runtime.wait(async { store.delete(&path).await.unwrap() });
-    assert!(refused().contains("is not in the bucket"), "{}", refused());
+    assert!(refused().contains("is missing from the bucket"), "{}", refused());
 }
 
 #[test]
@@ -388,9 +388,9 @@ fn layers_that_are_missing_or_something_else_are_named() {
     let Body::Complete(all, extents) = decode(&get(2), 2).unwrap().body else { unreachable!() };
     let held = all[extents[50].object as usize];
     let gone = Body::Changes(vec![ObjectEntry { size: 0, ..held }], Vec::new());
-    assert!(refused(2, &gone).contains("was deleted, and holds"), "{}", refused(2, &gone));
+    assert!(refused(2, &gone).contains("was deleted, but is in use"), "{}", refused(2, &gone));
     runtime.wait(async { store.delete(&path(2)).await.unwrap() });
-    assert!(refused(2, &right).contains("is not in the bucket"), "{}", refused(2, &right));
+    assert!(refused(2, &right).contains("is missing from the bucket"), "{}", refused(2, &right));
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_full_volume() {
         volume.close().unwrap();
         let error = to(&device, 40 * MIB).unwrap_err();
         assert!(error.code() == Code::NoSpace, "{error}");
-        assert!(error.to_string().contains("needs at least"), "{error}");
+        assert!(error.to_string().contains("need at least"), "{error}");
         is_whole(&device, 64, &full, "refused");
         // Every other file: dead space everywhere, nothing of it free.
         let volume = open(&device);
