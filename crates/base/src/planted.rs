@@ -2,7 +2,7 @@
 //! condition in the code that it breaks: `planted::is(Defect::…)`. Without the feature `planted`
 //! that is a constant `false`; only the simulator's tests enable the feature.
 //!
-//! `crates/sim/tests/planted.rs` plants each in turn and asserts that a check reports it.
+//! `crates/sim/tests/planted/defects.rs` plants each in turn and asserts that a check reports it.
 //! `crates/sim/tests/scheduled.rs` does so for those that only concurrent threads reveal.
 
 /// Declares the defects: variant, name in output, description.

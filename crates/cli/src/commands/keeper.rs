@@ -98,7 +98,8 @@ struct Keeper {
     failed: u32,
     /// Servers in a row that have died before they served.
     unserved: u32,
-    teller: Option<Teller>,
+    teller: Teller,
+    /// The socket for programs that ask to take over. They are heard once a server has served.
     listener: Option<UnixListener>,
     /// Readable after a signal: which one is read from it.
     signals: [(Signal, UnixStream); 2],
@@ -140,8 +141,13 @@ pub(crate) fn run(
         given_up,
         failed: 0,
         unserved: 0,
-        teller: None,
-        listener: None,
+        // Before any server can report that the mount is usable: the next command may ask at once.
+        teller: Teller::listen(),
+        listener: listen()
+            .inspect_err(|error| {
+                tracing::warn!(%error, "no other program can take this mount over");
+            })
+            .ok(),
         signals,
         oom_score: oom_score.trim().to_owned(),
     };
@@ -260,7 +266,7 @@ impl Keeper {
             PollFd::new(&first.1, PollFlags::IN),
             PollFd::new(&second.1, PollFlags::IN),
         ];
-        if let Some(listener) = &self.listener {
+        if let Some(listener) = self.listener.as_ref().filter(|_| self.kept.is_some()) {
             polled.push(PollFd::new(listener, PollFlags::IN));
         }
         let _ = poll(&mut polled, None);
@@ -310,15 +316,7 @@ impl Keeper {
 
     /// A server has begun to serve.
     fn is_served(&mut self) {
-        if self.teller.is_none() {
-            self.given_up.iter().for_each(GivenUp::remove);
-            self.teller = Some(Teller::listen());
-            self.listener = listen()
-                .inspect_err(|error| {
-                    tracing::warn!(%error, "no other program can take this mount over");
-                })
-                .ok();
-        }
+        self.given_up.iter().for_each(GivenUp::remove);
         if let Some(Successor { program, client, .. }) = self.next.take() {
             self.program = program;
             reply(&client, "");
@@ -372,9 +370,8 @@ impl Keeper {
 
     /// The mount has ended, or was never made.
     fn finish(self, status: Option<ExitStatus>) -> u8 {
-        let (teller, ended) = (self.teller, self.ended);
-        if let (Some(teller), Some(failure)) = (teller, ended) {
-            teller.tell(failure.as_deref());
+        if let Some(failure) = self.ended {
+            self.teller.tell(failure.as_deref());
         }
         let code = status.and_then(|status| status.code());
         code.and_then(|code| u8::try_from(code).ok()).unwrap_or(SOME_FAILED)
@@ -394,9 +391,7 @@ impl Keeper {
         if let Err(error) = shoal_fuse::unmount_lazy(&directory) {
             tracing::error!(%error, "not unmounted");
         }
-        if let Some(teller) = self.teller {
-            teller.tell(Some(why));
-        }
+        self.teller.tell(Some(why));
         SOME_FAILED
     }
 

@@ -29,7 +29,6 @@ mod roots;
 mod shrink;
 mod silent;
 mod soak;
-mod synced_appends;
 mod tree_change;
 
 /// Entry of the server.

@@ -3,9 +3,9 @@
 use shoal_base::planted::{Defect, plant};
 use shoal_sim::linear::library;
 
-/// One test, in a program of its own: a defect is planted in the whole process.
 #[test]
 fn planted_defects_have_no_order() {
+    let _alone = super::alone();
     for defect in [Defect::LinksKept, Defect::EntriesKept] {
         plant(Some(defect));
         let found = library::run(0..2_000);

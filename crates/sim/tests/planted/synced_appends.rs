@@ -106,6 +106,7 @@ fn cost(files: u64, piece: usize, rounds: u64) -> Cost {
 
 #[test]
 fn synced_appends_cost_a_sector_and_few_extents() {
+    let _alone = super::alone();
     for (files, piece, rounds) in [
         (1, 100, 4000),
         (1, 1000, 4000),

@@ -2,7 +2,6 @@
 //! here must notice. The same detectors find nothing when nothing is planted.
 //!
 //! `SHOAL_PLANTED=name` plants one alone and says what each detector says.
-//! A program of its own: a defect is planted in the whole process.
 
 use shoal::raw::{Caller, Code, Error, Ino, SetAttr, SetTime, Volume, XattrFlags, mkfs_on};
 use shoal_base::planted::{Defect, plant};
@@ -198,6 +197,7 @@ fn notice(defect: Option<Defect>, detectors: &[(&'static str, Detector)]) -> Opt
 
 #[test]
 fn every_planted_defect_is_caught() {
+    let _alone = super::alone();
     // Panics are expected, thousands of lines of them are not wanted.
     std::panic::set_hook(Box::new(|_| {}));
     if let Ok(wanted) = std::env::var("SHOAL_PLANTED") {
