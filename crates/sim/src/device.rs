@@ -160,8 +160,7 @@ impl FaultyDevice {
     }
 
     /// Does not check which sectors are written: with several threads, a flush may cover by chance
-    /// the writes of others, which nobody was told are durable; and a damaged volume may allocate a
-    /// segment twice.
+    /// what others have written, which nobody was told is durable.
     pub fn unchecked(mut self) -> FaultyDevice {
         self.unchecked = true;
         self

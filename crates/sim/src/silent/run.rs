@@ -216,9 +216,7 @@ impl Judge {
     /// Opens an image, reads, checks, uses and repairs it.
     fn image(&self, image: Image) -> Result<Outcome, String> {
         let mut outcome = Outcome { images: 1, ..Outcome::default() };
-        // An older usage index, where the newer one was lost, takes segments in use for free ones.
-        // Not where such a volume writes counts, but what it shows.
-        let device = Arc::new(FaultyDevice::from_image(image.clone()).unchecked());
+        let device = Arc::new(FaultyDevice::from_image(image.clone()));
         match open(&device, &self.open) {
             Err(error) if error.to_string().contains('\n') => {
                 return Err(format!("refused in more than one line: {error}"));
