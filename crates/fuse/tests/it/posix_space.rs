@@ -40,9 +40,8 @@ fn fill(m: &TestMount, dir: &str, size: usize) -> usize {
 fn fill_and_refill(size: usize, volume: u64) {
     let Some(mut m) = mount_only("") else { return };
     m.stop();
-    let wish = shoal::raw::MkfsOptions { size: volume, ..shoal::raw::MkfsOptions::default() };
     std::fs::remove_file(m.volume()).unwrap();
-    shoal::raw::mkfs(&m.volume(), &wish).unwrap();
+    make_volume(&m.volume(), volume);
     m.start(0);
     let first = fill(&m, "first", size);
     let bytes = (first * size) as u64;

@@ -346,6 +346,18 @@ impl Drop for TestMount {
     }
 }
 
+/// Makes a volume of this user.
+pub(crate) fn make_volume(path: &Path, size: u64) {
+    let uid = rustix::process::getuid().as_raw();
+    let wish = shoal::raw::MkfsOptions {
+        size,
+        root_uid: uid,
+        root_gid: uid,
+        ..shoal::raw::MkfsOptions::default()
+    };
+    shoal::raw::mkfs(path, &wish).unwrap();
+}
+
 /// Serves the volume that the environment names, if it names one.
 pub(crate) fn serve() {
     let Some(path) = std::env::var_os("SHOAL_TEST_SERVE_VOLUME").map(PathBuf::from) else { return };
@@ -355,14 +367,7 @@ pub(crate) fn serve() {
     let options = std::env::var("SHOAL_TEST_SERVE_OPTIONS").unwrap();
     let options = shoal_fuse::MountOptions::parse(&options).unwrap();
     if !path.exists() {
-        let uid = rustix::process::getuid().as_raw();
-        let wish = shoal::raw::MkfsOptions {
-            size: 256 << 20,
-            root_uid: uid,
-            root_gid: uid,
-            ..shoal::raw::MkfsOptions::default()
-        };
-        shoal::raw::mkfs(&path, &wish).unwrap();
+        make_volume(&path, 256 << 20);
     }
     let failing = std::env::var_os("SHOAL_TEST_SERVE_FAILING").map(PathBuf::from);
     let volume = match &failing {
