@@ -18,9 +18,15 @@
 //! ```
 //!
 //! The state is per thread. Code that does not run under [`retried`] may always read.
+//!
+//! A second rule, for threads that serve many callers (a mount's): a call that runs under
+//! [`at_once`] does not wait for the device at all. What it cannot read without waiting is refused
+//! with [`Error::Cold`], and the whole call must be made again, on a thread that may wait. As above
+//! this ends with the first change, since from there on a call cannot be made a second time.
 
 pub use crate::error::Cold;
 use crate::{Error, Result};
+use std::cell::Cell;
 
 /// State of the thread: reads allowed, to be refused in the next transaction, or refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,10 +43,13 @@ enum Reads {
 /// the call forever.
 const ATTEMPTS: usize = 256;
 
+/// Attempts to take a lock, with a yield before each: some tens of microseconds.
+const LOCK_TRIES: usize = 64;
+
 /// Runs `call`. When it fails with [`Error::Cold`], reads the object with `warm` and runs it again.
 ///
 /// # Errors
-/// Those of `call`; never [`Error::Cold`].
+/// Those of `call`; [`Error::Cold`] only under [`at_once`].
 pub fn retried<R>(
     mut warm: impl FnMut(&Cold) -> Result<()>,
     mut call: impl FnMut() -> Result<R>,
@@ -53,10 +62,15 @@ pub fn retried<R>(
         };
         armed = Reads::Again;
         match attempt {
-            // The object cannot be read. The last attempt finds that out itself and returns the
-            // error.
-            Err(Error::Cold(cold)) if warm(&cold).is_err() => break,
-            Err(Error::Cold(_)) => {}
+            // Made again as a whole, elsewhere.
+            Err(Error::Cold(cold)) if was_refused() => return Err(Error::Cold(cold)),
+            Err(Error::Cold(cold)) => match warm(&cold) {
+                Ok(()) => {}
+                Err(_) if was_refused() => return Err(Error::Cold(cold)),
+                // The object cannot be read. The last attempt finds that out itself and returns
+                // the error.
+                Err(_) => break,
+            },
             other => return other,
         }
     }
@@ -87,6 +101,9 @@ pub fn changing() {
     if state::get() == Reads::Refused {
         state::set(Reads::Allowed);
     }
+    if WAITS.get() != Waits::May {
+        WAITS.set(Waits::May);
+    }
 }
 
 /// Notes that the transaction has ended.
@@ -102,6 +119,85 @@ pub fn left() {
 #[inline]
 pub fn is_again() -> bool {
     state::get() == Reads::Again
+}
+
+/// Whether the thread may wait for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Waits {
+    May,
+    MustNot,
+    /// Something was refused because it must not.
+    Refused,
+}
+
+std::thread_local! {
+    // Not under the scheduler's threads: no call of theirs runs under `at_once`.
+    static WAITS: Cell<Waits> = const { Cell::new(Waits::May) };
+}
+
+/// The outcome of a call that must not wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtOnce<R> {
+    /// The call has ended, without waiting or after its first change.
+    Done(R),
+    /// It would have had to wait, and has changed nothing. Its result does not count.
+    Refused(R),
+}
+
+/// Runs `call` without waiting for the device before its first change.
+#[inline]
+pub fn at_once<R>(call: impl FnOnce() -> R) -> AtOnce<R> {
+    struct Restore(Waits);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WAITS.set(self.0);
+        }
+    }
+    let _restore = Restore(WAITS.replace(Waits::MustNot));
+    let result = call();
+    match WAITS.get() {
+        Waits::Refused => AtOnce::Refused(result),
+        Waits::May | Waits::MustNot => AtOnce::Done(result),
+    }
+}
+
+/// Returns whether the calling thread must not wait for the device.
+#[inline]
+pub fn must_not_wait() -> bool {
+    WAITS.get() != Waits::May
+}
+
+/// Refuses to wait: ends the calling thread's call, which must be [`must_not_wait`].
+#[cold]
+pub fn refuse() -> Error {
+    WAITS.set(Waits::Refused);
+    Error::Cold(Cold::Device)
+}
+
+/// Takes a lock whose holder may be reading from the device. A thread that must not wait tries for
+/// the time of a few short holders.
+///
+/// # Errors
+/// That of [`refuse`].
+#[inline]
+pub fn lock<G>(mut attempt: impl FnMut() -> Option<G>, wait: impl FnOnce() -> G) -> Result<G> {
+    if let Some(guard) = attempt() {
+        return Ok(guard);
+    }
+    if !must_not_wait() {
+        return Ok(wait());
+    }
+    for _ in 0..LOCK_TRIES {
+        std::thread::yield_now();
+        if let Some(guard) = attempt() {
+            return Ok(guard);
+        }
+    }
+    Err(refuse())
+}
+
+fn was_refused() -> bool {
+    WAITS.get() == Waits::Refused
 }
 
 /// A section outside of a transaction in which the device must not be read either, because the
@@ -152,8 +248,7 @@ impl Drop for Restore {
 
 #[cfg(not(feature = "scheduled"))]
 mod state {
-    use super::Reads;
-    use std::cell::Cell;
+    use super::{Cell, Reads};
 
     thread_local! {
         static READS: Cell<Reads> = const { Cell::new(Reads::Allowed) };
@@ -272,6 +367,63 @@ mod tests {
             },
         );
         assert_eq!((done, attempts, reads), (Ok(()), ATTEMPTS + 1, 1));
+    }
+
+    #[test]
+    fn a_call_that_must_not_wait_is_made_again_as_a_whole() {
+        let mut attempts = 0;
+        let ended = at_once(|| {
+            retried(
+                |_| unreachable!("it would wait"),
+                || {
+                    attempts += 1;
+                    assert!(must_not_wait());
+                    Err::<(), _>(refuse())
+                },
+            )
+        });
+        assert_eq!(ended, AtOnce::Refused(Err(Error::Cold(Cold::Device))));
+        assert_eq!((attempts, must_not_wait()), (1, false));
+        // What is warmed, too.
+        let warmed = at_once(|| {
+            retried(
+                |_| Err(refuse()),
+                || {
+                    entered();
+                    let read = check(block);
+                    left();
+                    read
+                },
+            )
+        });
+        assert_eq!(warmed, AtOnce::Refused(Err(Error::Cold(block()))));
+    }
+
+    #[test]
+    fn a_lock_that_is_held_for_long_is_refused() {
+        let held = std::sync::Mutex::new(());
+        let attempt = || lock(|| held.try_lock().ok(), || held.lock().unwrap()).map(drop);
+        assert_eq!(at_once(attempt), AtOnce::Done(Ok(())));
+        let _guard = held.lock();
+        assert_eq!(at_once(attempt), AtOnce::Refused(Err(Error::Cold(Cold::Device))));
+    }
+
+    #[test]
+    fn after_its_first_change_a_call_waits() {
+        let ended = at_once(|| {
+            entered();
+            changing();
+            left();
+            must_not_wait()
+        });
+        assert_eq!(ended, AtOnce::Done(false));
+        // Somebody went on without what was refused, and has made a change: that stands.
+        let ended = at_once(|| {
+            let _ignored = refuse();
+            changing();
+            must_not_wait()
+        });
+        assert_eq!(ended, AtOnce::Done(false));
     }
 
     #[test]

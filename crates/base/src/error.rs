@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Result of every fallible operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An object that a transaction needs and that is not in memory.
+/// An object that is not in memory, and that a call needs at a moment when it must not read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cold {
     /// The inode block of this inode.
@@ -26,6 +26,8 @@ pub enum Cold {
         /// Lower half of the key.
         lo: u64,
     },
+    /// Anything, for a thread that must not wait ([`crate::cold::at_once`]).
+    Device,
 }
 
 macro_rules! codes {

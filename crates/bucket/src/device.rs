@@ -242,6 +242,23 @@ impl Device for BucketDevice {
         self.shared.read(buf, offset)
     }
 
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        self.check("read", offset, buf.len() as u64)?;
+        Ok(self.shared.read_memory(buf, offset).is_empty())
+    }
+
+    fn is_behind(&self) -> bool {
+        let shared = &self.shared;
+        let (runs, waiting) = {
+            let contents = shared.contents.read();
+            (contents.staging.runs(), contents.waiting)
+        };
+        // Half of what `make_objects` lets wait, so that the next writes need not.
+        runs + waiting.pieces > PIECES_WAITING_MAX / 2
+            || waiting.bytes > shared.options.staged_max * BYTES_WAITING_MAX / 2
+            || shared.uploading.load(Ordering::Relaxed) > UPLOADING_MAX / 2
+    }
+
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         self.check("write", offset, buf.len() as u64)?;
         self.shared.may_write()?;

@@ -17,14 +17,7 @@ const AHEAD_OBJECTS: usize = 8;
 impl Shared {
     /// Fills `buf` from byte `offset`. Bytes never written read as zero.
     pub(crate) fn read(self: &Arc<Shared>, buf: &mut [u8], offset: u64) -> Result<()> {
-        let parts = self.copy_staged(buf, offset);
-        let mut missing = Vec::new();
-        for part in parts {
-            match self.frames.get(&part.place) {
-                Some(piece) => copy(&part, &piece, buf, offset),
-                None => missing.push(part),
-            }
-        }
+        let missing = self.read_memory(buf, offset);
         if missing.is_empty() {
             return Ok(());
         }
@@ -40,6 +33,19 @@ impl Shared {
             buf[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         Ok(())
+    }
+
+    /// Copies what is in memory. Returns the parts that are not.
+    pub(crate) fn read_memory(&self, buf: &mut [u8], offset: u64) -> Vec<Part> {
+        let mut parts = self.copy_staged(buf, offset);
+        parts.retain(|part| match self.frames.get(&part.place) {
+            Some(piece) => {
+                copy(part, &piece, buf, offset);
+                false
+            }
+            None => true,
+        });
+        parts
     }
 
     /// Copies what is staged, zeroes the rest, and returns the parts that hold it.

@@ -16,6 +16,15 @@ pub trait Device: Send + Sync {
     fn capacity(&self) -> u64;
     /// Fills `buf` from byte `offset`. Bytes never written read as zero.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    /// As [`Device::read_at`], if that takes no longer than copying memory: `false`, with anything
+    /// in `buf`, if it would have to wait for the storage below.
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        self.read_at(buf, offset).map(|()| true)
+    }
+    /// Returns whether so much waits to be written that the next write may have to wait for it.
+    fn is_behind(&self) -> bool {
+        false
+    }
     /// Writes all of `buf` at byte `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Writes the slices in order, starting at `offset`.

@@ -5,6 +5,7 @@ use crate::claim::{self, ClaimOptions, HeldClaim};
 use crate::device::{Device, failure};
 use crate::discard::discard_blocks;
 use crate::lock::{lock_all, unlock};
+use crate::now::Now;
 use crate::opening::{OpenMode, open};
 use crate::signature::foreign_signature;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
@@ -39,6 +40,7 @@ pub struct FileDevice {
     /// A claim found by a reader.
     found: Option<String>,
     file: File,
+    now: Now,
     /// Files below a block device; they hold the additional locks.
     below: Vec<File>,
     /// Another process holds the locks too, and keeps them when this one closes the device.
@@ -111,6 +113,7 @@ impl FileDevice {
             claim: None,
             found: None,
             file,
+            now: Now::default(),
             below,
             is_shared: AtomicBool::new(false),
             path: path.into(),
@@ -137,6 +140,7 @@ impl FileDevice {
             claim: None,
             found: None,
             file,
+            now: Now::default(),
             below: files.collect(),
             is_shared: AtomicBool::new(true),
             path: path.into(),
@@ -356,6 +360,7 @@ impl Device for FileDevice {
         let len = buf.len();
         self.check("read", offset, len as u64)?;
         let mut end_of_file = None;
+        let _waiting = self.now.waiting();
         let read = until_done(len, |done| {
             let n = pread(&self.file, &mut buf[done..], offset + done as u64)?;
             if n == 0 {
@@ -371,6 +376,24 @@ impl Device for FileDevice {
             }
             (read, _) => read.map_err(|e| self.failed("read", offset, len as u64, e)),
         }
+    }
+
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        self.check("read", offset, buf.len() as u64)?;
+        let mut done = 0;
+        while done < buf.len() {
+            match self.now.read(&self.file, &mut buf[done..], offset + done as u64) {
+                None => return Ok(false),
+                // As in `read_at`. A device ends earlier only when it fails.
+                Some(0) if self.block => return Ok(false),
+                Some(0) => {
+                    buf[done..].fill(0);
+                    break;
+                }
+                Some(n) => done += n,
+            }
+        }
+        Ok(true)
     }
 
     fn will_read(&self, offset: u64, len: u64) {

@@ -11,6 +11,7 @@ mod discard;
 mod claim;
 mod lock;
 mod memory;
+mod now;
 mod signature;
 
 mod opening;

@@ -2,10 +2,12 @@
 //! volume, and reads and writes into the phases of the call that waits for them.
 //!
 //! Every open volume has one between itself and its device, of any kind. So it is also what stops a
-//! child of `fork`: it passes nothing on in another process than the one that made it.
+//! child of `fork`: it passes nothing on in another process than the one that made it; and what a
+//! thread that must not wait ([`cold::at_once`]) reads without waiting, or is refused.
 
 use crate::device::{Device, Fact};
 use shoal_base::Result;
+use shoal_base::cold;
 use shoal_base::counters::Counters;
 use shoal_base::fork::Origin;
 use shoal_base::phase::{self, Phase};
@@ -52,6 +54,13 @@ impl Device for MeasuredDevice {
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let len = buf.len() as u64;
+        if cold::must_not_wait() {
+            self.origin.check()?;
+            return match self.inner.read_now(buf, offset)? {
+                true => Ok(()),
+                false => Err(cold::refuse()),
+            };
+        }
         let read = || self.inner.read_at(buf, offset);
         self.measure(Timed::DeviceRead, Some(Phase::DeviceRead), len, read)
     }
@@ -79,6 +88,9 @@ impl Device for MeasuredDevice {
         if self.origin.is_here() {
             self.inner.will_read(offset, len);
         }
+    }
+    fn is_behind(&self) -> bool {
+        self.inner.is_behind()
     }
     fn room(&self) -> Option<u64> {
         self.origin.is_here().then(|| self.inner.room()).flatten()
@@ -121,6 +133,48 @@ impl Device for MeasuredDevice {
 mod tests {
     use super::*;
     use crate::memory::MemDevice;
+
+    /// A device on which everything waits.
+    struct Slow(MemDevice);
+
+    impl Device for Slow {
+        fn capacity(&self) -> u64 {
+            self.0.capacity()
+        }
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+            self.0.read_at(buf, offset)
+        }
+        fn read_now(&self, _: &mut [u8], _: u64) -> Result<bool> {
+            Ok(false)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+            self.0.write_at(buf, offset)
+        }
+        fn flush(&self) -> Result<()> {
+            self.0.flush()
+        }
+        fn discard(&self, offset: u64, len: u64) -> Result<()> {
+            self.0.discard(offset, len)
+        }
+        fn describe(&self) -> String {
+            self.0.describe()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_must_not_wait_is_refused_and_not_counted() {
+        let counters = Arc::new(Counters::default());
+        let slow = Arc::new(Slow(MemDevice::new(1 << 20)));
+        let device = MeasuredDevice::new(slow, counters.clone());
+        let mut buf = [0; 16];
+        let read = cold::at_once(|| device.read_at(&mut buf, 0).is_ok());
+        assert_eq!(read, cold::AtOnce::Refused(false));
+        assert_eq!(counters.timing(Timed::DeviceRead).count(), 0);
+        device.read_at(&mut buf, 0).unwrap();
+        let fast = MeasuredDevice::new(Arc::new(MemDevice::new(1 << 20)), counters);
+        let read = cold::at_once(|| fast.read_at(&mut buf, 0).is_ok());
+        assert_eq!(read, cold::AtOnce::Done(true));
+    }
 
     #[test]
     fn each_operation_is_counted_with_its_bytes_and_errors() {

@@ -98,6 +98,7 @@ pub use paths::Paths;
 pub use quotas::Quotas;
 pub use references::References;
 pub use repair::{Action, RepairReport};
+pub use shoal_base::cold::{AtOnce, at_once};
 pub use shoal_base::counters::Counter;
 pub use shoal_base::timing::{
     BUCKETS as TIMING_BUCKETS, Call, Timed, Timing, Timings, bucket_end as timing_bucket_end,

@@ -5,7 +5,7 @@
 //! the kernel holds the directory's lock while a create or unlink waits for the server.
 
 use crate::caller::Who;
-use crate::calls::Noted;
+use crate::calls::{Noted, RESENT};
 use crate::documents::is_document;
 use crate::notices::Notices;
 use crate::observe::trace;
@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::streams::is_control;
 use crate::tokens::is_virtual;
 use crate::views::limit;
-use shoal::raw::{Ino, Outcome};
+use shoal::raw::{AtOnce, Ino, Outcome, at_once};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -60,6 +60,8 @@ impl Serve for Worker {
         };
         let node = request.header.nodeid;
         request.may_block()
+            // The note of its first server is used up by the one attempt.
+            || request.header.unique & RESENT != 0
             || for_pages
                 && !is_virtual(Ino(node))
                 && self.session.may_have_pages(self.session.node(node))
@@ -77,6 +79,9 @@ impl Serve for Worker {
     }
 
     /// Answers `request`. A handler that panics costs its caller an EIO, not its life.
+    ///
+    /// A thread that reads requests for everybody tries without waiting for the device. Where that
+    /// is refused, nothing has changed, and a thread that may wait makes the whole call again.
     #[inline]
     fn handle(&mut self, request: &mut Request<'_>) -> Reply {
         let Some(op) = request.opcode else {
@@ -95,33 +100,51 @@ impl Serve for Worker {
             }
             _ => Outcome::Undone,
         };
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            let caller = who.adopt(request, op, session.rules.kernel_checks);
-            let follows = session.views.follows();
-            let (volume, tid) = (&*session.views.get(), request.header.pid);
-            let cx = &mut Context { session, volume, who: caller, tid };
-            let answer = |cx: &mut Context<'_>, request: &mut Request<'_>| {
-                let len = answer(op, cx, request)?;
-                if follows {
-                    limit(op, request.body().get_mut(..len).unwrap_or_default())?;
+        let may_wait = request.may_wait() || op.is_silent();
+        let mut call = || {
+            catch_unwind(AssertUnwindSafe(|| {
+                let caller = who.adopt(request, op, session.rules.kernel_checks);
+                let follows = session.views.follows();
+                let (volume, tid) = (&*session.views.get(), request.header.pid);
+                let cx = &mut Context { session, volume, who: caller, tid };
+                let answer = |cx: &mut Context<'_>, request: &mut Request<'_>| {
+                    let len = answer(op, cx, request)?;
+                    if follows {
+                        limit(op, request.body().get_mut(..len).unwrap_or_default())?;
+                    }
+                    Ok(len)
+                };
+                match before {
+                    Outcome::Undone => answer(cx, request),
+                    Outcome::Done => {
+                        ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(cx, request))
+                    }
+                    Outcome::Deadly => {
+                        tracing::error!(
+                            op = op.name(),
+                            node = request.header.nodeid,
+                            "refused: servers have died of this request"
+                        );
+                        Err(Errno::EIO)
+                    }
                 }
-                Ok(len)
-            };
-            match before {
-                Outcome::Undone => answer(cx, request),
-                Outcome::Done => {
-                    ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(cx, request))
+            }))
+        };
+        let outcome = match may_wait {
+            true => AtOnce::Done(call()),
+            false => at_once(call),
+        };
+        let outcome = match outcome {
+            AtOnce::Refused(Ok(outcome)) => {
+                if let Ok(len) = outcome {
+                    // Of something that went on without what was refused.
+                    self.undo(Some(op), &mut request.body()[..len]);
                 }
-                Outcome::Deadly => {
-                    tracing::error!(
-                        op = op.name(),
-                        node = request.header.nodeid,
-                        "refused: servers have died of this request"
-                    );
-                    Err(Errno::EIO)
-                }
+                self.answered();
+                return Reply::Later;
             }
-        }));
+            AtOnce::Refused(outcome) | AtOnce::Done(outcome) => outcome,
+        };
         let reply = match outcome {
             _ if op.is_silent() => Reply::Silent,
             Ok(Ok(len)) => Reply::Body(len),
@@ -311,10 +334,17 @@ mod tests {
         fn call(&mut self, op: Opcode, node: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Errno> {
             let len = self.fill(op as u32, node, 0, parts);
             let (mut request, start) = Request::split(&mut self.buffer, len).unwrap();
-            match self.worker.handle(&mut request) {
+            let mut reply = self.worker.handle(&mut request);
+            if reply == Reply::Later {
+                // The host has dropped the page.
+                request.let_wait();
+                reply = self.worker.handle(&mut request);
+            }
+            match reply {
                 Reply::Body(len) => Ok(self.buffer[start..start + len].to_vec()),
                 Reply::Error(errno) => Err(errno),
                 Reply::Silent => Ok(Vec::new()),
+                Reply::Later => unreachable!("it may wait"),
             }
         }
 

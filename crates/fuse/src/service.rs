@@ -29,7 +29,8 @@ pub trait Serve: Sized + 'static {
     /// Called when the connection has ended: there are no more requests.
     fn ended(_shared: &Self::Shared) {}
 
-    /// Answers `request`; a reply's body is left in the request's own.
+    /// Answers `request`; a reply's body is left in the request's own. [`Reply::Later`] only if it
+    /// may not wait; then the request is as it was.
     fn handle(&mut self, request: &mut Request<'_>) -> Reply;
 
     /// Takes back what a successful reply to `op` gave, because it could not be sent.

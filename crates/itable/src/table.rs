@@ -239,7 +239,8 @@ impl InodeTable {
     fn load(&self, number: u64) -> Result<Arc<InodeBlock>> {
         let first = || Ino::new(self.config.root, number * INODES_PER_BLOCK as u64);
         cold::check(|| Cold::Block(first()))?;
-        let _one = self.loading(number).lock();
+        let loading = self.loading(number);
+        let _one = cold::lock(|| loading.try_lock(), || loading.lock())?;
         if let Some(block) = self.blocks.get(number) {
             return Ok(block);
         }

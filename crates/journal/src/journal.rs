@@ -120,6 +120,12 @@ impl Journal {
         Lsn(self.core.durable.load(Ordering::Acquire))
     }
 
+    /// Returns whether the ring is so full that whoever stages a record may soon have to wait.
+    #[inline]
+    pub fn is_nearly_full(&self) -> bool {
+        self.core.ring.is_nearly_full()
+    }
+
     /// Bytes staged since `lsn`, which recovery would have to replay.
     #[inline]
     pub fn bytes_since(&self, lsn: Lsn) -> u64 {

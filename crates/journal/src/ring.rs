@@ -134,6 +134,12 @@ impl Ring {
         self.consumed.load(Ordering::Acquire)
     }
 
+    /// Returns whether less than a quarter of it is free.
+    #[inline]
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.tail().saturating_sub(self.consumed()) > self.capacity / 4 * 3
+    }
+
     /// Reserves `len` bytes. `hint` selects the cell to try first. `None` if all cells are in use.
     #[inline]
     pub(crate) fn reserve(&self, hint: usize, len: usize) -> Option<Reservation<'_>> {

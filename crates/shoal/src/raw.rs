@@ -10,20 +10,20 @@
 //! It has what the front ends of this repository use: an item that one of them needs is added here.
 
 pub use shoal_engine::{
-    AclChange, Action, Attr, BatchOp, Call, CallNote, Caller, Change, ChangeKind, ChangeMark,
-    ChangeReader, ChangedName, Changes, CheckReport, Child, Code, Compression, Cookies, Copied,
-    CopyKind, Counter, Device, DeviceFailure, DirEntry, DiskCache, Entry, Error, Fact, Fallocate,
-    Fields, FileDevice, FileKind, Filter, Freshness, Generation, Grown, Handle, HoldLife, Identity,
-    Ino, InodeScan, JournalDump, JournalEnd, JournalItem, JournalRecord, Label, Left, Listing,
-    Maintenance, MemDevice, MkfsOptions, ModeChange, OpenIntent, OpenMode, OpenOptions, OrphanInfo,
-    OrphanState, Outcome, Outside, Parent, Problem, Quota, QuotaLimits, Quotas, RecoveryReport,
-    References, RenameFlags, RepairReport, Result, Rights, RingMemory, RootInfo, ScrubAt,
-    ScrubReport, Seek, SetAttr, SetTime, ShrinkPlan, Stat, StatFs, StatItem, TIMING_BUCKETS,
-    Teller, Time, Timed, Timing, Timings, Token, Totals, TotalsScan, TreeChange, TreeChanged,
-    TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags, call_panicked,
-    check_process, copy_volume, copy_volume_on, dump, glob, grow, hand_over, identify, is_bucket,
-    limits, lock_files, memory, mkfs, mkfs_on, open_device, phase, restore, shard, shrink,
-    shrink_on, text, timing_bucket_end,
+    AclChange, Action, AtOnce, Attr, BatchOp, Call, CallNote, Caller, Change, ChangeKind,
+    ChangeMark, ChangeReader, ChangedName, Changes, CheckReport, Child, Code, Compression, Cookies,
+    Copied, CopyKind, Counter, Device, DeviceFailure, DirEntry, DiskCache, Entry, Error, Fact,
+    Fallocate, Fields, FileDevice, FileKind, Filter, Freshness, Generation, Grown, Handle,
+    HoldLife, Identity, Ino, InodeScan, JournalDump, JournalEnd, JournalItem, JournalRecord, Label,
+    Left, Listing, Maintenance, MemDevice, MkfsOptions, ModeChange, OpenIntent, OpenMode,
+    OpenOptions, OrphanInfo, OrphanState, Outcome, Outside, Parent, Problem, Quota, QuotaLimits,
+    Quotas, RecoveryReport, References, RenameFlags, RepairReport, Result, Rights, RingMemory,
+    RootInfo, ScrubAt, ScrubReport, Seek, SetAttr, SetTime, ShrinkPlan, Stat, StatFs, StatItem,
+    TIMING_BUCKETS, Teller, Time, Timed, Timing, Timings, Token, Totals, TotalsScan, TreeChange,
+    TreeChanged, TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags,
+    at_once, call_panicked, check_process, copy_volume, copy_volume_on, dump, glob, grow,
+    hand_over, identify, is_bucket, limits, lock_files, memory, mkfs, mkfs_on, open_device, phase,
+    restore, shard, shrink, shrink_on, text, timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
 pub use shoal_engine::{BucketOwner, BucketRequest, Following, RequestClass, S3_PRICES};

@@ -189,7 +189,7 @@ impl Tree {
     #[cold]
     pub(crate) fn load_inner(&self, cell: &Arc<InnerCell>) -> Result<Option<Arc<InnerData>>> {
         let data = {
-            let mut meta = cell.meta.lock();
+            let mut meta = cold::lock(|| cell.meta.try_lock(), || cell.meta.lock())?;
             let now = cell.now.load_full();
             if now.is_some() || meta.dead {
                 return Ok(now);
@@ -290,7 +290,7 @@ impl Tree {
         let mut f = Some(f);
         loop {
             let found = self.with_leaf(key, |leaf| {
-                let state = leaf.state.read();
+                let state = cold::lock(|| leaf.state.try_read(), || leaf.state.read())?;
                 if !state.covers(key) {
                     return Ok(None);
                 }
@@ -299,7 +299,7 @@ impl Tree {
                     return Ok(f.take().map(|f| f(&state, node)));
                 }
                 drop(state);
-                let mut state = leaf.state.write();
+                let mut state = cold::lock(|| leaf.state.try_write(), || leaf.state.write())?;
                 if !state.covers(key) {
                     return Ok(None);
                 }
@@ -323,7 +323,7 @@ impl Tree {
         let mut f = Some(f);
         loop {
             let done = self.with_leaf(key, |leaf| {
-                let mut state = leaf.state.write();
+                let mut state = cold::lock(|| leaf.state.try_write(), || leaf.state.write())?;
                 if !state.covers(key) {
                     return Ok(None);
                 }

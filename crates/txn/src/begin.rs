@@ -70,6 +70,9 @@ impl Store {
     pub fn begin(&self, need: Need, kind: RecordKind) -> Result<Txn<'_>> {
         self.writable()?;
         memory::ready()?;
+        if cold::must_not_wait() && self.would_wait() {
+            return Err(cold::refuse());
+        }
         let pressure = self.pressure.load(Ordering::Relaxed);
         if pressure & BEHIND != 0 || (pressure != 0 && !self.options.background) {
             self.throttle()?;
@@ -80,6 +83,14 @@ impl Store {
             return Err(Error::Code(Code::NoSpace));
         }
         Ok(self.enter(false, kind))
+    }
+
+    /// Returns whether a transaction may have to wait for the device: for a checkpoint, for room in
+    /// the journal, or because it is behind with writes.
+    fn would_wait(&self) -> bool {
+        self.pressure.load(Ordering::Relaxed) & BEHIND != 0
+            || self.journal().is_ok_and(|journal| journal.is_nearly_full())
+            || self.device.is_behind()
     }
 
     /// Begins a transaction that changes only memory: for recovery work on a volume that is opened

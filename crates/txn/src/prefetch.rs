@@ -25,9 +25,11 @@
 //! on the calling thread: for a device that answers from memory, starting a thread takes longer
 //! than several reads. After the first slow read, threads do the rest, and all of the following
 //! ones, until one is fast. All listings of a volume together have a limited number of these
-//! (`helpers.rs`).
+//! (`helpers.rs`). A thread that must not wait ([`cold::at_once`]) reads nothing ahead: what it
+//! needs is refused.
 
 use crate::store::Store;
+use shoal_base::cold;
 use shoal_base::limits::INODES_PER_BLOCK;
 use shoal_base::sync::crew::for_each;
 use shoal_base::sync::{AtomicBool, Instant};
@@ -195,6 +197,9 @@ impl Store {
 impl ReadAhead<'_> {
     /// Reads the blocks of these inodes that are not in memory.
     pub fn inodes(self, inodes: impl Iterator<Item = Ino>) {
+        if cold::must_not_wait() {
+            return;
+        }
         let mut wanted = Wanted::default();
         inodes.for_each(|ino| wanted.block(ino));
         wanted.read_by(self.0, ReadMax::of(self.0), &IfSlow);
@@ -202,6 +207,9 @@ impl ReadAhead<'_> {
 
     /// Reads the leaves with these entries of the trees `dirents` that are not in memory.
     pub fn entries(self, keys: impl Iterator<Item = (RootId, Key)>) {
+        if cold::must_not_wait() {
+            return;
+        }
         let keys = keys.map(|(root, key)| (root, TreeId::Dirents, key, key.next()));
         let mut wanted = Wanted { keys: keys.collect(), ..Wanted::default() };
         wanted.read_by(self.0, ReadMax::of(self.0), &IfSlow);
@@ -218,7 +226,7 @@ impl ReadAhead<'_> {
             dirents?.cold_in_leaves(entries.start, entries.end, leaves, &mut cold);
             Some(cold)
         };
-        if missing(LEAVES_SOON).is_none_or(|cold| cold.is_empty()) {
+        if cold::must_not_wait() || missing(LEAVES_SOON).is_none_or(|cold| cold.is_empty()) {
             return;
         }
         read_levels(self.0, &IfSlow, &mut || {
@@ -252,6 +260,7 @@ struct IfSlow;
 
 impl Spread for IfSlow {
     fn each<T: Sync>(&self, store: &Store, items: &[T], work: impl Fn(&T) -> Duration + Sync) {
+        debug_assert!(!cold::must_not_wait(), "threads of others would wait for it");
         let helpers = &store.helpers;
         let is_slow = |item: &T| work(item) >= SLOW;
         let mut rest = items;

@@ -93,12 +93,12 @@ impl Bulk<'_> {
         };
         let blocks = missing.iter().filter_map(|cold| match *cold {
             Cold::Block(ino) => Some(ino),
-            Cold::Node { .. } => None,
+            Cold::Node { .. } | Cold::Device => None,
         });
         self.0.store.read_ahead().inodes(blocks);
         let leaves = missing.iter().filter_map(|cold| match *cold {
             Cold::Node { root, hi, lo, .. } => Some((root, Key::new(hi, lo))),
-            Cold::Block(_) => None,
+            Cold::Block(_) | Cold::Device => None,
         });
         self.0.store.read_ahead().entries(leaves);
         Err(Error::Cold(first))

@@ -2,7 +2,8 @@
 //!
 //! Each call of a room that a caller can make runs in [`State::measured`], which decides whether it
 //! is timed ([`shoal_base::sample`]). A call that is used by other calls too is measured only where
-//! a caller makes it.
+//! a caller makes it. A call that was refused because its thread must not wait is made again, and
+//! counts then.
 
 use super::State;
 use shoal_base::sample;
@@ -26,7 +27,7 @@ impl State {
 
     #[cold]
     fn note(&self, call: Call, is_outer: bool, begun: Option<Instant>, error: Option<&Error>) {
-        if is_outer {
+        if is_outer && !matches!(error, Some(Error::Cold(_))) {
             let failed = error.is_some_and(|error| call.is_failure(error.code()));
             let took = begun.map(|begun| begun.elapsed());
             self.store.counters().called(call, took, failed);

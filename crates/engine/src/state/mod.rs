@@ -290,6 +290,8 @@ impl State {
                 let root = self.store.root(Ino::new(root, 0))?;
                 root.tree(id).get(Key::new(hi, lo), |_| ()).map(|_| ())
             }
+            // It ends the call of a thread that must not wait.
+            Cold::Device => Ok(()),
         }
     }
 
@@ -298,7 +300,10 @@ impl State {
     #[inline]
     pub(crate) fn begin_space(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
         match self.store.begin(Need::Space(bytes), kind) {
-            Err(e) if e.is(Code::NoSpace) => self.upkeep.begin_after_relief(self, bytes, kind),
+            Err(e) if e.is(Code::NoSpace) => {
+                self.may_free()?;
+                self.upkeep.begin_after_relief(self, bytes, kind)
+            }
             other => other,
         }
     }
@@ -307,6 +312,7 @@ impl State {
     #[inline]
     pub(crate) fn begin(&self, kind: RecordKind) -> Result<Txn<'_>> {
         if self.store.room().is_tight() && !cold::is_again() {
+            self.may_free()?;
             let _apart = cold::apart();
             self.upkeep.refill_reserve(self)?;
         }
@@ -331,7 +337,14 @@ impl State {
     /// `false` if nothing could be freed.
     #[cold]
     pub(crate) fn make_room(&self, bytes: u64) -> Result<bool> {
+        self.may_free()?;
         self.upkeep.make_room(self, bytes)
+    }
+
+    /// Fails on a thread that must not wait: checkpoints and cleaning write to the device.
+    #[cold]
+    fn may_free(&self) -> Result<()> {
+        if cold::must_not_wait() { Err(cold::refuse()) } else { Ok(()) }
     }
 
     /// Queues an inode with a slot that is not in use. Must be called without locks, after the

@@ -42,9 +42,6 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Descriptors in addition to those of the threads that always read: for threads that serve while
-/// others wait. Threads beyond that share one.
-const SPARE_CLONES: usize = 30;
 /// Version of [`Handed::state`].
 const VERSION: &str = "1";
 /// Longest wait for requests in work before a server is replaced.
@@ -228,7 +225,7 @@ fn descriptors(device: OwnedFd, threads: usize) -> Result<Vec<OwnedFd>> {
     use std::os::fd::AsFd;
     let failed = |error: io::Error| refused(code_of(&error), "cannot clone a descriptor", &error);
     let clones: io::Result<Vec<OwnedFd>> =
-        (0..threads + SPARE_CLONES).map(|_| device::clone(device.as_fd())).collect();
+        (0..threads).map(|_| device::clone(device.as_fd())).collect();
     Ok(std::iter::once(device).chain(clones.map_err(failed)?).collect())
 }
 

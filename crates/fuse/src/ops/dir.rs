@@ -5,7 +5,7 @@ use crate::protocol::dirent::{Listing, Node, for_each_node};
 use crate::protocol::reply::fuse_attr;
 use crate::protocol::wire::{EntryOut, FuseAttr, ReadIn};
 use crate::protocol::{Errno, Opcode, Request};
-use shoal::raw::{FileKind, Ino};
+use shoal::raw::{Code, FileKind, Ino};
 
 /// READDIR.
 pub(crate) fn readdir(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -31,11 +31,16 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
     let begun = cx.session.unread.now();
     cx.session.listings.is_listed(node);
     let (mut listing, mut all) = (Listing::new(room(request, arg.size)), true);
-    let mut unreadable = None;
+    let (mut unreadable, mut refused) = (None, None);
     cx.volume.directories().readdirplus(node, arg.offset, &mut |entry, attr| {
         // A file whose inode cannot be read keeps its name: its lookup reports the error.
         all = match attr {
             Ok(attr) => listing.add_plus(&entry, attr),
+            // The thread must not wait: not one of the file's.
+            Err(error) if error.is(Code::Again) => {
+                refused = Some(error);
+                false
+            }
             Err(error) => {
                 unreadable = Some(error);
                 listing.add_bare(&entry)
@@ -43,6 +48,9 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
         };
         all
     })?;
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
     if all {
         listing.end();
     }

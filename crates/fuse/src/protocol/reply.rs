@@ -94,6 +94,8 @@ fn report(error: &shoal::raw::Error) -> Errno {
     match error {
         // Logged once by the volume itself; each later write would repeat it.
         shoal::raw::Error::Poisoned(_) => tracing::debug!(%error, "request refused"),
+        // The request is made again, by a thread that may wait.
+        _ if error.is(shoal::raw::Code::Again) => {}
         _ => tracing::error!(%error, "request failed"),
     }
     Errno(error.errno())
@@ -110,6 +112,9 @@ pub enum Reply {
     Error(Errno),
     /// The kernel expects nothing (on a ring: an empty success).
     Silent,
+    /// The handler would have to wait for the device, and has done nothing: the request must be
+    /// given to one that may wait ([`Request::let_wait`](super::Request::let_wait)).
+    Later,
 }
 
 /// Puts `record` at byte `at` of `body`; returns its end.

@@ -8,7 +8,7 @@
 
 use super::control;
 use super::flags::{BY_LOCK_OWNER, IOCTL_ASK, IOCTL_CONTROL, IOCTL_SYNC};
-use super::wire::{ExtHeader, InHeader, IoctlIn, ReadIn};
+use super::wire::{ExtHeader, GetxattrIn, InHeader, IoctlIn, ReadIn};
 use super::{Errno, Opcode};
 use shoal::raw::{Code, Ino};
 use std::ffi::CStr;
@@ -22,6 +22,8 @@ pub const CONTROL: u64 = VIRTUAL | 1 << 62;
 
 /// Longest name that Shoal stores, in bytes.
 const NAME_MAX: usize = 255;
+/// Largest reply whose size the request does not give: a symlink's target. Structures are smaller.
+const REPLY_MAX: usize = 4096;
 /// Kind of the extension that carries groups.
 const EXT_GROUPS: u32 = 32;
 /// Unit of `InHeader::total_extlen`, in bytes.
@@ -117,6 +119,22 @@ impl<'a> Request<'a> {
     /// Returns whether the handler may wait until other requests have been answered.
     pub fn may_wait(&self) -> bool {
         self.may_wait
+    }
+
+    /// Returns room for any reply to it, in bytes.
+    pub fn reply_max(&self) -> usize {
+        let asked = match self.opcode {
+            Some(Opcode::Read | Opcode::Readdir | Opcode::Readdirplus) => {
+                self.arg::<ReadIn>().map_or(0, |arg| arg.size)
+            }
+            Some(Opcode::Getxattr | Opcode::Listxattr) => {
+                self.arg::<GetxattrIn>().map_or(0, |arg| arg.size)
+            }
+            Some(Opcode::Ioctl) => self.arg::<IoctlIn>().map_or(0, |arg| arg.out_size),
+            _ => 0,
+        };
+        // All others are structures, or a path.
+        (asked as usize).saturating_add(REPLY_MAX).min(self.body.len())
     }
 
     /// Returns whether the volume checks permission, whatever the mount options: the kernel checks

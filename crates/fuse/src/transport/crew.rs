@@ -1,109 +1,183 @@
-//! Number of threads that read requests: the configured one, also while some of them wait for the
-//! disk.
+//! Threads of a mount, and the places from which they read requests.
 //!
-//! A thread that is about to block (in `fsync`, say) steps out; if fewer than the wanted number are
-//! then left to serve, a spare takes its place: one that is parked, or a new one. Without this, two
-//! callers in `fsync` would keep two threads busy and everybody else waiting, and no more than two
-//! could ever share a commit. Threads that never block pay nothing.
+//! Rule: the number of places is the configured one, and a request that waits keeps none. A thread
+//! whose request must wait (for the device, in `fsync`) takes it into memory of its own, and gives
+//! its place to another thread: one that is idle, or a new one. When it has answered it takes a
+//! free place, or is idle. So the caller in `fsync` waits for no other thread, and a thousand
+//! callers of a device that hangs stop nobody.
+//!
+//! Waking a thread takes longer than most waits. As long as others read, a free place is left to
+//! whoever gave it away, and to others only after [`SHORT`]: whoever reads next sees to that.
+//!
+//! Above [`THREADS_MAX`] requests that must wait are put into a queue, up to [`QUEUE_MAX`] bytes;
+//! with more, places are given up only when a thread is free.
 
 use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-/// Most spares; a request beyond that waits its turn.
-const SPARES_MAX: usize = 128;
+/// Most threads.
+const THREADS_MAX: usize = 1024;
+/// Most bytes of requests in the queue.
+const QUEUE_MAX: usize = 64 << 20;
+/// Longest wait for which a place may stay free.
+const SHORT: Duration = Duration::from_millis(1);
+/// Threads beyond the number of places end after so much time without work.
+const IDLE: Duration = Duration::from_secs(10);
 
-/// Bookkeeping of the threads of one mount.
-pub(super) struct Crew {
-    wanted: usize,
-    state: Mutex<State>,
+/// The work of a thread.
+pub(super) enum Work<P, J> {
+    /// Read requests from this place.
+    Read(P),
+    /// Answer this request.
+    Answer(J),
+    /// None: it ends.
+    End,
+}
+
+/// Bookkeeping of the threads of one mount, with places `P` and requests `J`.
+pub(super) struct Crew<P, J> {
+    places: usize,
+    /// Places are free: whoever reads looks whether that is for too long.
+    is_short: AtomicBool,
+    state: Mutex<State<P, J>>,
     wake: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    /// Threads that read requests or answer them without blocking.
-    serving: usize,
-    /// Spares asleep.
-    parked: usize,
-    /// Wake-ups sent and not yet received.
-    called: usize,
-    /// Spares that exist.
-    spares: usize,
+struct State<P, J> {
+    free: Vec<P>,
+    /// Time from which on another thread is told of a free place.
+    due: Instant,
+    /// Requests, and their bytes.
+    queue: VecDeque<(J, usize)>,
+    queued: usize,
+    /// Threads asleep.
+    idle: usize,
+    threads: usize,
     /// The mount is gone.
     closed: bool,
 }
 
-/// Action that a thread must take before it blocks.
+/// The consequence of giving a place away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(super) enum Relief {
-    /// Nothing: enough are left, or a spare has been woken.
+    /// Another thread takes it.
     Arranged,
-    /// Start a new spare.
+    /// A new thread must be started for it.
     Hire,
 }
 
-impl Crew {
-    /// Creates a crew of `wanted` threads that are all about to serve.
-    pub(super) fn new(wanted: usize) -> Crew {
-        let state = State { serving: wanted, ..State::default() };
-        Crew { wanted, state: Mutex::new(state), wake: Condvar::new() }
+impl<P, J> Crew<P, J> {
+    /// Creates a crew with these places, and as many threads, which the caller starts.
+    pub(super) fn new(free: Vec<P>) -> Crew<P, J> {
+        let places = free.len();
+        let (queue, queued, idle) = (VecDeque::new(), 0, 0);
+        let (due, threads) = (Instant::now(), places);
+        let state = State { free, due, queue, queued, idle, threads, closed: false };
+        let (is_short, state) = (AtomicBool::new(false), Mutex::new(state));
+        Crew { places, is_short, state, wake: Condvar::new() }
     }
 
-    /// Called by a thread that is about to block.
-    pub(super) fn step_out(&self) -> Relief {
+    /// Gives a place away, because the caller's request must wait.
+    pub(super) fn give(&self, place: P) -> Relief {
         let mut state = self.state.lock();
-        state.serving -= 1;
-        if state.serving >= self.wanted || state.closed {
+        state.free.push(place);
+        if state.free.len() < self.places {
+            if !self.is_short.swap(true, Relaxed) {
+                state.due = Instant::now() + SHORT;
+            }
             return Relief::Arranged;
         }
-        if state.parked > state.called {
-            state.called += 1;
-            state.serving += 1;
+        self.tell(&mut state)
+    }
+
+    /// Called by a thread that reads, before it does. Sees to places that are free for too long.
+    #[inline]
+    pub(super) fn see_to(&self) -> Relief {
+        match self.is_short.load(Relaxed) {
+            true => self.see_to_late(),
+            false => Relief::Arranged,
+        }
+    }
+
+    #[cold]
+    fn see_to_late(&self) -> Relief {
+        let mut state = self.state.lock();
+        match Instant::now() >= state.due {
+            true => self.tell(&mut state),
+            false => Relief::Arranged,
+        }
+    }
+
+    /// Tells a thread of a free place, if there is one. That is done again for the next one, or if
+    /// it was too slow.
+    fn tell(&self, state: &mut State<P, J>) -> Relief {
+        self.is_short.store(!state.free.is_empty(), Relaxed);
+        state.due = Instant::now() + SHORT;
+        if state.free.is_empty() || state.closed {
+            return Relief::Arranged;
+        }
+        if state.idle > 0 {
             self.wake.notify_one();
             return Relief::Arranged;
         }
-        if state.spares == SPARES_MAX {
+        if state.threads >= THREADS_MAX {
             return Relief::Arranged;
         }
-        state.spares += 1;
-        state.serving += 1;
+        state.threads += 1;
         Relief::Hire
     }
 
-    /// Called when a spare could not be started.
+    /// Puts a request of so many bytes into the queue, if there are too many threads for another
+    /// one. It is returned if there are not, or too much is there.
+    pub(super) fn put_off(&self, job: J, bytes: usize) -> Option<J> {
+        let mut state = self.state.lock();
+        if state.idle > 0 || state.threads < THREADS_MAX || state.queued + bytes > QUEUE_MAX {
+            return Some(job);
+        }
+        state.queued += bytes;
+        state.queue.push_back((job, bytes));
+        None
+    }
+
+    /// Called when a thread could not be started.
     pub(super) fn hire_failed(&self) {
+        self.state.lock().threads -= 1;
+    }
+
+    /// Returns the next work of a thread, and waits for some.
+    pub(super) fn next(&self) -> Work<P, J> {
         let mut state = self.state.lock();
-        state.spares -= 1;
-        state.serving -= 1;
-    }
-
-    /// Called by a thread that serves again.
-    pub(super) fn step_in(&self) {
-        self.state.lock().serving += 1;
-    }
-
-    /// Called by a spare between requests: sleeps while enough others serve. `false`: the mount is
-    /// gone.
-    pub(super) fn rest(&self) -> bool {
-        let mut state = self.state.lock();
-        if state.closed || state.serving <= self.wanted {
-            return !state.closed;
+        loop {
+            if state.closed {
+                return Work::End;
+            }
+            if let Some(place) = state.free.pop() {
+                self.is_short.store(!state.free.is_empty(), Relaxed);
+                return Work::Read(place);
+            }
+            if let Some((job, bytes)) = state.queue.pop_front() {
+                state.queued -= bytes;
+                return Work::Answer(job);
+            }
+            state.idle += 1;
+            let is_late = self.wake.wait_for(&mut state, IDLE).timed_out();
+            state.idle -= 1;
+            // All places may be taken by threads that will wait: as many others remain.
+            if is_late && state.free.is_empty() && state.threads > 2 * self.places {
+                state.threads -= 1;
+                return Work::End;
+            }
         }
-        state.serving -= 1;
-        state.parked += 1;
-        while state.called == 0 && !state.closed {
-            self.wake.wait(&mut state);
-        }
-        state.parked -= 1;
-        // The thread that sent the wake-up has counted this one as serving.
-        state.called = state.called.saturating_sub(1);
-        !state.closed
     }
 
-    /// Ends every parked spare.
-    pub(super) fn close(&self) {
-        self.state.lock().closed = true;
+    /// Ends every idle thread. Returns whether it was not closed before.
+    pub(super) fn close(&self) -> bool {
+        let was_closed = std::mem::replace(&mut self.state.lock().closed, true);
         self.wake.notify_all();
+        !was_closed
     }
 }
 
@@ -113,57 +187,76 @@ mod tests {
     use std::sync::Arc;
     use std::thread;
 
-    #[test]
-    fn spares_are_hired_reused_and_sent_home() {
-        let crew = Arc::new(Crew::new(2));
-        assert_eq!(crew.step_out(), Relief::Hire);
-        assert_eq!(crew.step_out(), Relief::Hire);
-        crew.step_in();
-        crew.step_in();
-        let spares: Vec<_> = (0..2)
-            .map(|_| {
-                let crew = crew.clone();
-                thread::spawn(move || {
-                    while crew.rest() {
-                        thread::yield_now();
-                    }
-                })
-            })
-            .collect();
-        let parked = |wanted| {
-            while crew.state.lock().parked != wanted {
-                thread::yield_now();
-            }
-        };
-        parked(2);
-        assert_eq!(crew.step_out(), Relief::Arranged, "one woken, none hired");
-        parked(1);
-        crew.step_in();
-        parked(2);
-        let (spares_hired, serving) = {
-            let state = crew.state.lock();
-            (state.spares, state.serving)
-        };
-        assert_eq!((spares_hired, serving), (2, 2));
-        crew.close();
-        spares.into_iter().for_each(|spare| spare.join().unwrap());
-    }
+    type Numbers = Crew<u32, u32>;
 
-    #[test]
-    fn no_more_spares_than_the_limit() {
-        let crew = Crew::new(1);
-        for _ in 0..SPARES_MAX {
-            assert_eq!(crew.step_out(), Relief::Hire);
+    fn place(crew: &Numbers) -> u32 {
+        match crew.next() {
+            Work::Read(place) => place,
+            _ => panic!("no place is free"),
         }
-        assert_eq!(crew.step_out(), Relief::Arranged);
     }
 
     #[test]
-    fn a_failed_hire_is_forgotten() {
-        let crew = Crew::new(2);
-        assert_eq!(crew.step_out(), Relief::Hire);
+    fn a_place_is_given_to_an_idle_thread_or_a_new_one() {
+        let crew = Arc::new(Numbers::new(vec![1]));
+        let mine = place(&crew);
+        assert_eq!(crew.give(mine), Relief::Hire);
+        let (inner, taken) = (crew.clone(), std::sync::mpsc::channel());
+        let other = thread::spawn(move || {
+            while let Work::Read(place) = inner.next() {
+                taken.0.send(place).unwrap();
+            }
+        });
+        assert_eq!(taken.1.recv(), Ok(1));
+        while crew.state.lock().idle == 0 {
+            thread::yield_now();
+        }
+        assert_eq!(crew.give(7), Relief::Arranged);
+        assert_eq!(taken.1.recv(), Ok(7));
+        crew.close();
+        other.join().unwrap();
+        assert!(matches!(crew.next(), Work::End));
+    }
+
+    #[test]
+    fn a_place_is_left_to_its_thread_for_a_moment_while_others_read() {
+        let crew = Numbers::new(vec![1, 2]);
+        let (_two, one) = (place(&crew), place(&crew));
+        assert_eq!(crew.give(one), Relief::Arranged);
+        crew.state.lock().due = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(crew.see_to(), Relief::Arranged, "a moment");
+        assert_eq!(place(&crew), 1, "it takes it again");
+        assert_eq!(crew.give(one), Relief::Arranged);
+        crew.state.lock().due = Instant::now();
+        assert_eq!(crew.see_to(), Relief::Hire);
+        assert_eq!(place(&crew), 1);
+        assert_eq!(crew.see_to(), Relief::Arranged, "none is free");
+    }
+
+    #[test]
+    fn a_thread_that_has_answered_takes_its_place_again() {
+        let crew = Numbers::new(vec![1]);
+        let mine = place(&crew);
+        // Could not be started.
+        assert_eq!(crew.give(mine), Relief::Hire);
         crew.hire_failed();
-        crew.step_in();
-        assert!(crew.rest(), "two serve, two are wanted: no rest");
+        assert_eq!(place(&crew), 1);
+    }
+
+    #[test]
+    fn with_too_many_threads_requests_wait_and_come_before_idleness() {
+        let crew = Numbers::new(vec![1]);
+        let _mine = place(&crew);
+        assert_eq!(crew.put_off(5, 1), Some(5), "a thread can be started");
+        for n in 1..THREADS_MAX {
+            assert_eq!(crew.give(n as u32), Relief::Hire);
+            place(&crew);
+        }
+        assert_eq!(crew.give(0), Relief::Arranged, "no more");
+        place(&crew);
+        assert_eq!(crew.put_off(5, QUEUE_MAX), None);
+        assert_eq!(crew.put_off(6, 1), Some(6), "too much");
+        assert!(matches!(crew.next(), Work::Answer(5)));
+        assert_eq!(crew.put_off(6, 1), None);
     }
 }

@@ -4,9 +4,10 @@
 //! for what it has read): a single one halves the throughput even for a single caller, since the
 //! kernel can hand the next request over while the last reply is still being written.
 
-use super::crew::{Crew, Relief};
-use super::pause::Pause;
+use super::crew::{Crew, Relief, Work};
+use super::pause::{Pause, Reading};
 use super::uring::Live;
+use super::waiting::Waiting;
 use super::{Threads, apart};
 use crate::notices::{self, Notices};
 use crate::protocol::wire::{InHeader, OutHeader};
@@ -75,20 +76,37 @@ pub(crate) struct Kept {
     pub pause: Pause,
 }
 
+/// A place from which requests are read.
+struct Place {
+    device: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+}
+
+/// A request that must wait, in memory of its own.
+struct Apart {
+    /// Descriptor through which it was read, and must be answered.
+    device: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+    filled: usize,
+}
+
 /// State shared by the threads of a mount.
 struct Server<S: Serve> {
     task: Task<S>,
-    crew: Crew,
+    crew: Crew<Place, Apart>,
+    waiting: Arc<Waiting>,
     threads: Threads,
 }
 
 /// Starts the threads that serve a mount.
 pub(crate) fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()> {
-    let (count, crew) = (task.threads, Crew::new(task.threads));
-    let server = Arc::new(Server { task, crew, threads: threads.clone() });
+    let places: io::Result<Vec<Place>> = (0..task.threads).map(|_| place(&task)).collect();
+    let (count, crew) = (task.threads, Crew::new(places?));
+    let waiting = task.rings.as_ref().map(Live::waiting).unwrap_or_default();
+    let server = Arc::new(Server { task, crew, waiting, threads: threads.clone() });
     tell_kernel(&server)?;
     for _ in 0..count {
-        if let Err(error) = hire(&server, false) {
+        if let Err(error) = hire(&server) {
             // Threads that run already end with the connection, when the caller unmounts.
             server.crew.close();
             server.end();
@@ -98,13 +116,47 @@ pub(crate) fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()
     Ok(())
 }
 
+/// Makes a place.
+fn place<S: Serve>(task: &Task<S>) -> io::Result<Place> {
+    let main = &task.device;
+    let device = match &task.kept {
+        Some(kept) => kept.clones.lock().pop().map_or_else(|| main.try_clone(), Ok)?,
+        None => clone(main.as_fd()).or_else(|error| {
+            tracing::debug!(%error, "no cloned descriptor: sharing one");
+            main.try_clone()
+        })?,
+    };
+    let mut buffer = vec![0u8; task.max_write as usize + HEADROOM];
+    if task.kept.is_some() {
+        // All pages are there: if one had to be made while the process is killed, the kernel would
+        // end the request that it copies there.
+        buffer.fill(1);
+    }
+    Ok(Place { device: Arc::new(device), buffer })
+}
+
 impl<S: Serve> Server<S> {
     /// The connection has ended.
     fn end(&self) {
+        self.waiting.close();
         S::ended(&self.task.shared);
         if let Some(notices) = S::notices(&self.task.shared) {
             notices.close();
         }
+        if let Some(rings) = &self.task.rings {
+            rings.end();
+        }
+    }
+
+    /// Answers a request that waits when its caller is killed.
+    fn let_go_if_killed(&self, request: &Request<'_>, device: Arc<OwnedFd>) {
+        let InHeader { unique, pid, .. } = request.header;
+        let release = move || {
+            let head = OutHeader { len: OUT as u32, error: -Errno::EINTR.0, unique };
+            // It may have been answered, or the mount be gone.
+            let _ = send(device.as_fd(), head.as_bytes());
+        };
+        self.waiting.begin(unique, pid, Box::new(release), &self.threads);
     }
 }
 
@@ -135,103 +187,175 @@ fn sender(device: OwnedFd) -> Box<notices::Send> {
 }
 
 /// Starts a thread.
-fn hire<S: Serve>(server: &Arc<Server<S>>, spare: bool) -> io::Result<()> {
-    let main = &server.task.device;
-    let fd = match &server.task.kept {
-        Some(kept) => kept.clones.lock().pop().map_or_else(|| main.try_clone(), Ok)?,
-        None => clone(main.as_fd()).or_else(|error| {
-            tracing::debug!(%error, "no cloned descriptor: sharing one");
-            main.try_clone()
-        })?,
-    };
+fn hire<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
     let name = format!("shoal-fuse-{}", server.threads.count());
     let inner = server.clone();
-    server.threads.start(name, move || serve(&inner, &fd, spare))
+    server.threads.start(name, move || serve(&inner))
 }
 
 /// Runs a thread.
-fn serve<S: Serve>(server: &Arc<Server<S>>, fd: &OwnedFd, spare: bool) {
-    let mut buffer = vec![0u8; server.task.max_write as usize + HEADROOM];
-    let kept = server.task.kept.as_ref();
-    let reading = kept.map(|kept| kept.pause.join());
-    if kept.is_some() {
-        // All pages are there: if one had to be made while the process is killed, the kernel would
-        // end the request that it copies there.
-        buffer.fill(1);
-    }
-    let mut worker = S::new(server.task.shared.clone());
-    while !spare || server.crew.rest() {
-        let filled = match rustix::io::read(fd, &mut buffer[..]) {
-            Ok(filled) => filled,
-            // A signal, or a request that was interrupted before it was read.
-            Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
-            // Unmounted, or aborted, which some kernels tell by an error of its own.
-            Err(Os::NODEV | Os::CONNABORTED) => break,
-            Err(error) => {
-                tracing::error!(%error, "reading requests failed");
-                break;
-            }
+fn serve<S: Serve>(server: &Arc<Server<S>>) {
+    let worker = S::new(server.task.shared.clone());
+    let reading = server.task.kept.as_ref().map(|kept| kept.pause.join());
+    let mut thread = Thread { server, worker, reading };
+    loop {
+        let next = match server.crew.next() {
+            Work::Read(place) => thread.read(place),
+            Work::Answer(apart) if thread.begin() => thread.wait(apart),
+            Work::Answer(_) | Work::End => Next::Leave,
         };
-        if reading.as_ref().is_some_and(|reading| !reading.begin()) {
-            // The next server gets the request. The connection goes on.
-            return;
-        }
-        let goes_on = serve_one(server, fd.as_fd(), &mut worker, &mut buffer, filled);
-        if let Some(reading) = &reading {
-            reading.end();
-        }
-        if !goes_on {
-            break;
+        match next {
+            Next::GoOn => {}
+            Next::Leave => return,
+            Next::End => break,
         }
     }
-    server.crew.close();
-    server.end();
-    if let Some(rings) = &server.task.rings {
-        rings.end();
+    if server.crew.close() {
+        server.end();
     }
 }
 
-/// Answers the request in the first `filled` bytes of `buffer`; `false` when the mount is gone.
-#[inline]
-fn serve_one<S: Serve>(
-    server: &Arc<Server<S>>,
-    fd: BorrowedFd<'_>,
-    worker: &mut S,
-    buffer: &mut [u8],
-    filled: usize,
-) -> bool {
-    let (mut request, start) = match Request::split(buffer, filled) {
-        Ok(split) => split,
-        Err(errno) => return refuse(fd, buffer, filled, errno),
-    };
-    let (unique, op) = (request.header.unique, request.opcode);
-    let blocks = worker.may_block(&request);
-    if blocks {
-        relieve(server);
-        request.let_wait();
+/// The next step of a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    /// It ends: it is not needed, or the next server gets what it has read.
+    Leave,
+    /// The mount is gone.
+    End,
+}
+
+/// The outcome of a request.
+enum Answered {
+    Yes,
+    /// The mount is gone.
+    Gone,
+    /// It must wait, and needs so many bytes for itself and its reply.
+    Later(usize),
+}
+
+/// A thread of a mount.
+struct Thread<'s, S: Serve> {
+    server: &'s Arc<Server<S>>,
+    worker: S,
+    reading: Option<Reading>,
+}
+
+impl<S: Serve> Thread<'_, S> {
+    /// Notes that a request is in work. `false`: the next server gets it.
+    #[inline]
+    fn begin(&self) -> bool {
+        self.reading.as_ref().is_none_or(Reading::begin)
     }
-    let reply = worker.handle(&mut request);
-    if blocks {
-        server.crew.step_in();
-    }
-    let (len, error) = match reply {
-        Reply::Silent => {
-            if server.task.idle {
-                std::thread::sleep(PAUSE);
-            }
-            return true;
+
+    #[inline]
+    fn end(&self) {
+        if let Some(reading) = &self.reading {
+            reading.end();
         }
-        Reply::Body(len) => (len, 0),
-        Reply::Error(errno) => (0, -errno.0),
-    };
-    // The reply's header goes right in front of its body, over the request.
-    let head = OutHeader { len: (OUT + len) as u32, error, unique };
-    buffer[start - OUT..start].copy_from_slice(head.as_bytes());
-    let sent = send(fd, &buffer[start - OUT..start + len]);
-    worker.answered();
-    let Err(os) = sent else { return true };
-    worker.undo(op, &mut buffer[start..start + len]);
-    not_sent(&head, os)
+    }
+
+    /// Reads requests and answers them, until it has given its place away.
+    fn read(&mut self, mut place: Place) -> Next {
+        loop {
+            let filled = match rustix::io::read(&place.device, &mut place.buffer[..]) {
+                Ok(filled) => filled,
+                // A signal, or a request that was interrupted before it was read.
+                Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
+                // Unmounted, or aborted, which some kernels tell by an error of its own.
+                Err(Os::NODEV | Os::CONNABORTED) => return Next::End,
+                Err(error) => {
+                    tracing::error!(%error, "reading requests failed");
+                    return Next::End;
+                }
+            };
+            if !self.begin() {
+                return Next::Leave;
+            }
+            relieve(self.server, self.server.crew.see_to());
+            match self.answer(&place.device, &mut place.buffer, filled, false) {
+                Answered::Yes => {}
+                Answered::Gone => return Next::End,
+                Answered::Later(bytes) => {
+                    let mut buffer = vec![0; bytes.max(filled)];
+                    buffer[..filled].copy_from_slice(&place.buffer[..filled]);
+                    let apart = Apart { device: place.device.clone(), buffer, filled };
+                    // Unless there are too many threads.
+                    if let Some(apart) = self.server.crew.put_off(apart, bytes) {
+                        relieve(self.server, self.server.crew.give(place));
+                        return self.wait(apart);
+                    }
+                }
+            }
+            self.end();
+        }
+    }
+
+    /// Answers a request that must wait.
+    #[cold]
+    fn wait(&mut self, apart: Apart) -> Next {
+        let Apart { device, mut buffer, filled } = apart;
+        let next = match self.answer(&device, &mut buffer, filled, true) {
+            // Who may wait puts nothing off.
+            Answered::Yes | Answered::Later(_) => Next::GoOn,
+            Answered::Gone => Next::End,
+        };
+        self.end();
+        next
+    }
+
+    /// Answers the request in the first `filled` bytes of `buffer`.
+    #[inline]
+    fn answer(
+        &mut self,
+        device: &Arc<OwnedFd>,
+        buffer: &mut [u8],
+        filled: usize,
+        may_wait: bool,
+    ) -> Answered {
+        let (server, worker) = (self.server, &mut self.worker);
+        let (mut request, start) = match Request::split(buffer, filled) {
+            Ok(split) => split,
+            Err(errno) => return refuse(device.as_fd(), buffer, filled, errno),
+        };
+        let (unique, op) = (request.header.unique, request.opcode);
+        if op == Some(Opcode::Interrupt)
+            && let Ok(interrupted) = request.arg()
+        {
+            server.waiting.interrupt(interrupted, &server.threads);
+        }
+        if may_wait {
+            request.let_wait();
+            server.let_go_if_killed(&request, device.clone());
+        } else if worker.may_block(&request) {
+            return Answered::Later(start + request.reply_max());
+        }
+        let room = start + request.reply_max();
+        let reply = worker.handle(&mut request);
+        let (len, error) = match reply {
+            Reply::Silent => {
+                if server.task.idle {
+                    std::thread::sleep(PAUSE);
+                }
+                return Answered::Yes;
+            }
+            Reply::Later => return Answered::Later(room),
+            Reply::Body(len) => (len, 0),
+            Reply::Error(errno) => (0, -errno.0),
+        };
+        // The reply's header goes right in front of its body, over the request.
+        let head = OutHeader { len: (OUT + len) as u32, error, unique };
+        buffer[start - OUT..start].copy_from_slice(head.as_bytes());
+        let sent = match may_wait && !server.waiting.end(unique) {
+            // Its caller is gone.
+            true => Err(Os::NOENT),
+            false => send(device.as_fd(), &buffer[start - OUT..start + len]),
+        };
+        worker.answered();
+        let Err(os) = sent else { return Answered::Yes };
+        worker.undo(op, &mut buffer[start..start + len]);
+        not_sent(&head, os)
+    }
 }
 
 /// Sends one reply.
@@ -246,40 +370,44 @@ fn send(fd: BorrowedFd<'_>, reply: &[u8]) -> Result<(), Os> {
     }
 }
 
-/// Makes sure that another thread serves while this one blocks.
-fn relieve<S: Serve>(server: &Arc<Server<S>>) {
-    if server.crew.step_out() == Relief::Hire
-        && let Err(error) = hire(server, true)
+/// Starts a thread, if one is needed.
+#[inline]
+fn relieve<S: Serve>(server: &Arc<Server<S>>, relief: Relief) {
+    if relief == Relief::Hire
+        && let Err(error) = hire(server)
     {
-        tracing::debug!(%error, "no spare thread");
+        tracing::debug!(%error, "no further thread");
         server.crew.hire_failed();
     }
 }
 
-/// Handles a reply that did not reach its caller. `false` when the mount is gone.
+/// Handles a reply that did not reach its caller.
 #[cold]
-fn not_sent(head: &OutHeader, os: Os) -> bool {
+fn not_sent(head: &OutHeader, os: Os) -> Answered {
     match os {
         // Its caller is gone.
-        Os::NOENT => true,
-        Os::NODEV => false,
+        Os::NOENT => Answered::Yes,
+        Os::NODEV => Answered::Gone,
         // The kernel has refused the reply and told the caller EIO: our mistake.
         os => {
             tracing::error!(unique = head.unique, len = head.len, error = %os, "reply refused");
-            true
+            Answered::Yes
         }
     }
 }
 
 /// Answers a malformed request, if it has a number.
 #[cold]
-fn refuse(fd: BorrowedFd<'_>, buffer: &[u8], filled: usize, errno: Errno) -> bool {
+fn refuse(fd: BorrowedFd<'_>, buffer: &[u8], filled: usize, errno: Errno) -> Answered {
     tracing::error!(bytes = filled, "malformed request");
     let request = buffer.get(..filled).unwrap_or_default();
-    let Ok((header, _)) = InHeader::read_from_prefix(request) else { return true };
+    let Ok((header, _)) = InHeader::read_from_prefix(request) else { return Answered::Yes };
     if Opcode::from_number(header.opcode).is_some_and(Opcode::is_silent) {
-        return true;
+        return Answered::Yes;
     }
     let head = OutHeader { len: OUT as u32, error: -errno.0, unique: header.unique };
-    !matches!(send(fd, head.as_bytes()), Err(Os::NODEV))
+    match send(fd, head.as_bytes()) {
+        Err(Os::NODEV) => Answered::Gone,
+        _ => Answered::Yes,
+    }
 }

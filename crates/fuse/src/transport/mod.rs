@@ -7,6 +7,7 @@ mod crew;
 pub(crate) mod device;
 pub(crate) mod pause;
 pub(crate) mod uring;
+mod waiting;
 
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ impl Threads {
     ) -> std::io::Result<()> {
         // Held over the start, so that a waiter cannot miss the thread.
         let mut running = self.running.lock();
+        // Some end before the mount does.
+        running.retain(|thread| !thread.is_finished());
         running.push(Builder::new().name(name).spawn(life)?);
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use super::noted;
 use super::world::{Plan, World};
-use super::{PLAN, check};
+use super::{PLAN, once};
 use crate::block::InodeRef;
 use crate::sync::shard;
 use shoal_base::Ino;
@@ -12,11 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const PER_BLOCK: u64 = INODES_PER_BLOCK as u64;
-
-/// Runs a model once: it has one thread, or threads that do not interact.
-fn once(model: impl Fn() + Clone + Send + Sync + 'static) {
-    check(2, model);
-}
 
 /// A table with `blocks` blocks on the device, each with `used` inodes in use.
 fn aged(blocks: u64, used: u64) -> World {

@@ -1,7 +1,7 @@
 //! Answers in place: the request in a slot becomes the reply in the same slot.
 
 use super::slots::Slot;
-use crate::protocol::wire::{InHeader, OutHeader, RingEntry};
+use crate::protocol::wire::{InHeader, OutHeader, RING_HEAD, RING_IN_OUT, RING_OP, RingEntry};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use zerocopy::{FromBytes, IntoBytes};
@@ -38,7 +38,9 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
         Err(errno) => malformed(&header, errno),
     };
     let (len, error) = match reply {
-        Reply::Silent => (0, 0),
+        Reply::Later if thread == Thread::Ring => return false,
+        // Who may wait puts nothing off.
+        Reply::Silent | Reply::Later => (0, 0),
         Reply::Body(len) => (len, 0),
         Reply::Error(errno) => (0, -errno.0),
     };
@@ -48,6 +50,84 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
     let _ = head.write_to_prefix(slot.in_out);
     let _ = entry.write_to_prefix(slot.entry);
     true
+}
+
+/// A request in memory of its own, while its slot waits.
+pub(super) struct Apart {
+    head: [u8; RING_HEAD],
+    payload: Vec<u8>,
+}
+
+impl Apart {
+    /// Copies the request in a slot.
+    pub(super) fn of(slot: &mut Slot<'_>) -> Apart {
+        let mut head = [0; RING_HEAD];
+        for (part, bytes) in parts(&mut head).into_iter().zip([&slot.in_out, &slot.op, &slot.entry])
+        {
+            part.copy_from_slice(&bytes[..part.len()]);
+        }
+        let header = header(&head);
+        let (entry, _) = RingEntry::read_from_prefix(slot.entry).unwrap_or((none(), &[]));
+        let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
+        let filled = (entry.payload_size as usize).min(slot.payload.len());
+        let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
+        let mut payload = vec![0; request.map_or(0, |request| request.reply_max()).max(filled)];
+        payload[..filled].copy_from_slice(&slot.payload[..filled]);
+        Apart { head, payload }
+    }
+
+    /// Returns it as a slot.
+    pub(super) fn slot(&mut self) -> Slot<'_> {
+        let [in_out, op, entry] = parts(&mut self.head);
+        Slot { in_out, op, entry, payload: &mut self.payload }
+    }
+
+    /// Returns the header of the request.
+    pub(super) fn header(&self) -> InHeader {
+        header(&self.head)
+    }
+
+    /// Copies the reply to the slot.
+    pub(super) fn reply(&mut self, slot: &mut Slot<'_>) {
+        let len = self.reply_len();
+        let own = self.slot();
+        slot.in_out.copy_from_slice(own.in_out);
+        slot.entry.copy_from_slice(own.entry);
+        slot.payload[..len].copy_from_slice(&own.payload[..len]);
+    }
+
+    /// Takes the reply back: nobody waits for it.
+    pub(super) fn undo<S: Serve>(&mut self, op: Option<Opcode>, worker: &S) {
+        let len = self.reply_len();
+        let error = OutHeader::read_from_prefix(&self.head).map_or(0, |(head, _)| head.error);
+        if error == 0 {
+            worker.undo(op, &mut self.payload[..len]);
+        }
+    }
+
+    fn reply_len(&mut self) -> usize {
+        let [.., entry] = parts(&mut self.head);
+        RingEntry::read_from_prefix(entry).map_or(0, |(entry, _)| entry.payload_size as usize)
+    }
+}
+
+/// Answers the request in a slot with an error.
+pub(super) fn fail(slot: Slot<'_>, unique: u64, errno: Errno) {
+    let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno.0, unique };
+    let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
+    entry.payload_size = 0;
+    let _ = head.write_to_prefix(slot.in_out);
+    let _ = entry.write_to_prefix(slot.entry);
+}
+
+fn parts(head: &mut [u8; RING_HEAD]) -> [&mut [u8]; 3] {
+    let (in_out, rest) = head.split_at_mut(RING_IN_OUT);
+    let (op, entry) = rest.split_at_mut(RING_OP);
+    [in_out, op, entry]
+}
+
+fn header(head: &[u8; RING_HEAD]) -> InHeader {
+    InHeader::read_from_prefix(head).map_or_else(|_| none(), |(it, _)| it)
 }
 
 /// Returns the number under which the reply in a slot is committed: that of its request.
@@ -70,7 +150,7 @@ fn malformed(header: &InHeader, errno: Errno) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::wire::{CreateIn, RING_HEAD};
+    use crate::protocol::wire::CreateIn;
     use std::sync::Arc;
 
     /// Replies with the payload reversed, or with a given reply.

@@ -1,24 +1,34 @@
 //! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
 //! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
-//! their requests have been taken. A helper lives as long as the mount.
+//! their requests have been taken, and a thousand that wait for a device that hangs stop nobody.
+//!
+//! A helper works on a copy of the request, so that its slot can be answered when its caller is
+//! killed.
 
-use super::answer::{Thread, answer};
+use super::answer::{Apart, Thread, answer, fail};
 use super::inbox::Inbox;
 use super::slots::{Held, Slots};
+use crate::protocol::{Errno, Opcode};
 use crate::service::Serve;
 use crate::transport::Threads;
+use crate::transport::waiting::Waiting;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most helpers; further requests wait for a free one.
-const HELPERS_MAX: usize = 128;
+const HELPERS_MAX: usize = 1024;
+/// Helpers that stay; further ones end after [`IDLE`] without work.
+const HELPERS_KEPT: usize = 8;
+const IDLE: Duration = Duration::from_secs(10);
 
 /// The helpers of one mount.
 pub(super) struct Helpers<S: Serve> {
     shared: Arc<S::Shared>,
     threads: Threads,
+    waiting: Arc<Waiting>,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -43,10 +53,16 @@ pub(super) struct Job {
 
 impl<S: Serve> Helpers<S> {
     /// Creates the helpers of a number of rings. They are added to `threads`.
-    pub(super) fn new(shared: Arc<S::Shared>, threads: &Threads, rings: usize) -> Arc<Helpers<S>> {
+    pub(super) fn new(
+        shared: Arc<S::Shared>,
+        threads: &Threads,
+        waiting: &Arc<Waiting>,
+        rings: usize,
+    ) -> Arc<Helpers<S>> {
         let state = State { jobs: VecDeque::new(), idle: 0, helpers: 0, rings };
-        let threads = threads.clone();
-        Arc::new(Helpers { shared, threads, state: Mutex::new(state), wake: Condvar::new() })
+        let (threads, waiting) = (threads.clone(), waiting.clone());
+        let (state, wake) = (Mutex::new(state), Condvar::new());
+        Arc::new(Helpers { shared, threads, waiting, state, wake })
     }
 
     /// Passes a job to a helper, or returns it if there can be none.
@@ -82,10 +98,36 @@ impl<S: Serve> Helpers<S> {
     /// Runs a helper.
     fn help(&self) {
         let mut worker = S::new(self.shared.clone());
-        while let Some(mut job) = self.next() {
-            let done = answer(&mut worker, job.slots.open(&mut job.held), Thread::Helper);
-            debug_assert!(done, "a helper answers everything");
-            job.inbox.answered(job.held);
+        while let Some(job) = self.next() {
+            self.work(&mut worker, job);
+        }
+    }
+
+    fn work(&self, worker: &mut S, job: Job) {
+        let Job { mut held, slots, inbox } = job;
+        let mut apart = Apart::of(&mut slots.open(&mut held));
+        let header = apart.header();
+        // Whoever answers takes the slot.
+        let held = Arc::new(Mutex::new(Some(held)));
+        let release = {
+            let (held, slots, inbox) = (held.clone(), slots.clone(), inbox.clone());
+            move || {
+                if let Some(mut held) = held.lock().take() {
+                    fail(slots.open(&mut held), header.unique, Errno::EINTR);
+                    inbox.answered(held);
+                }
+            }
+        };
+        self.waiting.begin(header.unique, header.pid, Box::new(release), &self.threads);
+        let done = answer(worker, apart.slot(), Thread::Helper);
+        debug_assert!(done, "a helper answers everything");
+        let _ = self.waiting.end(header.unique);
+        match held.lock().take() {
+            Some(mut held) => {
+                apart.reply(&mut slots.open(&mut held));
+                inbox.answered(held);
+            }
+            None => apart.undo(Opcode::from_number(header.opcode), worker),
         }
     }
 
@@ -99,8 +141,12 @@ impl<S: Serve> Helpers<S> {
                 return None;
             }
             state.idle += 1;
-            self.wake.wait(&mut state);
+            let is_late = self.wake.wait_for(&mut state, IDLE).timed_out();
             state.idle -= 1;
+            if is_late && state.jobs.is_empty() && state.helpers > HELPERS_KEPT {
+                state.helpers -= 1;
+                return None;
+            }
         }
     }
 

@@ -23,6 +23,7 @@ mod lane;
 mod slots;
 
 use super::Threads;
+use super::waiting::Waiting;
 use crate::protocol::wire::RING_PAYLOAD_MIN;
 use crate::service::Serve;
 use helpers::Helpers;
@@ -34,8 +35,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Slots for each processor: requests of its callers that can be with helpers at a time before the
-/// others have to wait.
-const DEPTH: usize = 32;
+/// others have to wait. As many as helpers, with few processors; a slot that is not used costs no
+/// memory but its place in the ring.
+const DEPTH: std::ops::RangeInclusive<usize> = 64..=1024;
+/// Slots of all processors, as far as [`DEPTH`] allows.
+const SLOTS: usize = 4096;
 
 /// Configuration of rings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +53,9 @@ pub(crate) struct Shape {
 impl Shape {
     /// Returns the shape for writes of up to `max_write` bytes.
     pub(crate) fn for_writes(max_write: u32) -> Shape {
-        Shape { depth: DEPTH, payload: RING_PAYLOAD_MIN.max(max_write as usize) }
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let depth = (SLOTS / processors).clamp(*DEPTH.start(), *DEPTH.end());
+        Shape { depth, payload: RING_PAYLOAD_MIN.max(max_write as usize) }
     }
 }
 
@@ -65,6 +71,7 @@ pub(crate) struct Prepared {
 /// Rings in use.
 pub(crate) struct Live {
     inboxes: Vec<Arc<Inbox>>,
+    waiting: Arc<Waiting>,
     refused: usize,
 }
 
@@ -76,9 +83,10 @@ pub(crate) fn prepare<S: Serve>(
     threads: &Threads,
 ) -> io::Result<Prepared> {
     let plan = plan(shape.depth).ok_or(io::ErrorKind::Unsupported)?;
-    let helpers = Helpers::<S>::new(shared.clone(), threads, plan.len());
+    let waiting = Arc::<Waiting>::default();
+    let helpers = Helpers::<S>::new(shared.clone(), threads, &waiting, plan.len());
     let (report, reports) = channel();
-    let live = Live { inboxes: Vec::new(), refused: 0 };
+    let live = Live { inboxes: Vec::new(), waiting, refused: 0 };
     let mut prepared = Prepared { go: Vec::new(), reports, live };
     for (cpu, queues) in plan {
         let inbox = Arc::new(Inbox::new()?);
@@ -142,6 +150,11 @@ impl Live {
     /// device.
     pub(crate) fn refused(&self) -> usize {
         self.refused
+    }
+
+    /// Returns the requests that wait.
+    pub(crate) fn waiting(&self) -> Arc<Waiting> {
+        self.waiting.clone()
     }
 
     /// Tells the threads that the connection has ended. The kernel also returns each slot; the

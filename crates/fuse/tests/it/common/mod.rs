@@ -153,7 +153,8 @@ pub(crate) fn mount_only(options: &str) -> Option<TestMount> {
     mount(options)
 }
 
-/// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks.
+/// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks and
+/// [`TestMount::hang_reads`] stops.
 pub(crate) fn mount_failing(options: &str) -> Option<TestMount> {
     let mut mount = mount_only(options)?;
     mount.stop();
@@ -162,10 +163,16 @@ pub(crate) fn mount_failing(options: &str) -> Option<TestMount> {
     Some(mount)
 }
 
-/// A file whose flushes fail as soon as another file exists.
+/// A file whose flushes fail, and whose reads hang, as long as another file exists.
 struct Failing {
     file: shoal::raw::FileDevice,
     switch: PathBuf,
+}
+
+impl Failing {
+    fn hangs(&self) -> bool {
+        self.switch.with_extension("hang").exists()
+    }
 }
 
 impl shoal::raw::Device for Failing {
@@ -173,7 +180,13 @@ impl shoal::raw::Device for Failing {
         self.file.capacity()
     }
     fn read_at(&self, buf: &mut [u8], offset: u64) -> shoal::raw::Result<()> {
+        while self.hangs() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         self.file.read_at(buf, offset)
+    }
+    fn read_now(&self, buf: &mut [u8], offset: u64) -> shoal::raw::Result<bool> {
+        if self.hangs() { Ok(false) } else { self.file.read_now(buf, offset) }
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> shoal::raw::Result<()> {
         self.file.write_at(buf, offset)
@@ -197,6 +210,17 @@ impl TestMount {
     pub(crate) fn fail_flushes(&self) {
         assert!(self.failing, "mount_failing");
         std::fs::write(self.switch(), b"").unwrap();
+    }
+
+    /// Makes reads of the device hang from now on.
+    pub(crate) fn hang_reads(&self) {
+        assert!(self.failing, "mount_failing");
+        std::fs::write(self.switch().with_extension("hang"), b"").unwrap();
+    }
+
+    /// Lets reads go on.
+    pub(crate) fn let_reads_go(&self) {
+        std::fs::remove_file(self.switch().with_extension("hang")).unwrap();
     }
 
     /// Repairs the device.
@@ -336,6 +360,7 @@ impl TestMount {
 
 impl Drop for TestMount {
     fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.switch().with_extension("hang"));
         self.stop();
         // A test that failed between killing a server and starting the next.
         let _ = shoal_fuse::unmount_lazy(&self.dir);
