@@ -8,9 +8,10 @@
 #
 #   SHOAL_NIGHTLY_SEED=N   first seed of each search (default: seconds of the clock)
 #
-# Writes its date, commit, seeds and counts into docs/testing.md, between the marks of the last
-# nightly run, whether something was found or not; what each part said is in target/nightly. Exits
-# with 1 if a part failed. A failure says how to repeat it; its seed becomes a regression test.
+# Writes date, commit, seeds and counts of each part into docs/testing.md, between the marks of the
+# last nightly run, whether something was found or not; rows of parts that were not run stay. What
+# each part said is in target/nightly. Exits with 1 if a part failed. A failure says how to repeat it;
+# its seed becomes a regression test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -107,7 +108,12 @@ laboratory() {
 }
 
 # The lines of the table in docs/testing.md: part, seconds, last line, what came of it.
-rows=() failed=()
+failed=()
+run="$(date -I) | $(git rev-parse --short HEAD) | $first"
+declare -A rows
+while IFS= read -r row; do
+  name=${row#| } && rows[${name%%:*}]=$row
+done < <(sed -n '/^<!-- nightly -->/,/^<!-- end nightly -->/{/^| [a-z]*: /p}' docs/testing.md)
 for row in "${parts[@]}"; do
   read -r name share subject <<<"$row"
   ((${#chosen[@]} == 0)) || [[ " ${chosen[*]} " == *" $name "* ]] || continue
@@ -121,14 +127,14 @@ for row in "${parts[@]}"; do
   fi
   count=$(grep -v '^[[:space:]]*$' "$said/$name" | tail -n 1 | tr '|' '/' | cut -c1-160)
   echo "   $result after $((SECONDS - begun)) s: $count"
-  rows+=("| $name: $subject | $((SECONDS - begun)) | $count | $result |")
+  rows[$name]="| $name: $subject | $run | $((SECONDS - begun)) | $count | $result |"
 done
 
 {
-  echo "Of $(date -I), commit $(git rev-parse --short HEAD), $minutes minutes on $(nproc) processors," \
-    "seeds from $first:"
-  printf '\n| part | seconds | last line | result |\n| --- | ---: | --- | --- |\n'
-  printf '%s\n' "${rows[@]}"
+  echo "The last run of each part, on $(nproc) processors:"
+  printf '\n| part | date | commit | first seed | seconds | last line | result |\n'
+  printf '| --- | --- | --- | --- | ---: | --- | --- |\n'
+  for row in "${parts[@]}"; do printf '%s\n' "${rows[${row%% *}]:-}"; done | sed '/^$/d'
 } >"$said/table"
 # Between the marks, which stay.
 sed -i -e "/^<!-- nightly -->/r $said/table" \

@@ -1,13 +1,13 @@
 //! The device: a volume's address space, stored in a bucket.
 
 use crate::load::{State, load};
-use crate::log::Flush;
 use crate::open::{self, Owned, Rival};
 use crate::place::Place;
 use crate::race::{Race, race};
 use crate::requests::{Counted, Request, S3};
 use crate::runtime::Runtime;
-use crate::shared::{Access, Contents, Identity, Log, Manifests, Means, Options, Pending, Shared};
+use crate::shared::{Access, Contents, Identity, Log, Manifests, Means, Options, Shared};
+use crate::unsent::{Flush, Pending};
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
 use shoal_device::{Device, Fact};
@@ -26,6 +26,8 @@ const BYTES_WAITING_MAX: u64 = 8;
 /// Time after an opening when forgotten objects are looked for: programs that waited for the volume
 /// come first.
 const SWEEP_AFTER: Duration = Duration::from_secs(10);
+/// Pause between attempts to write to a store that has no room.
+const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// Names looked at before a volume is made: any foreign object is in the way.
 const FOREIGN_MAX: usize = 10;
 
@@ -136,7 +138,8 @@ impl BucketDevice {
         let contents = Contents { map: state.map.view(), ..Contents::default() };
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
         let (objects, bytes, closed, slowest) = (0, 0, true, Duration::ZERO);
-        let log = Log { slot, objects, bytes, last, lease, closed, slowest };
+        let unsent = None;
+        let log = Log { slot, objects, bytes, last, lease, unsent, closed, slowest };
         let (next, log_next) = (state.newest + 1, state.log_next);
         let manifests = Manifests { next, log_next, old: Vec::new(), closed: true };
         let slots = (log, manifests);
@@ -161,10 +164,12 @@ impl BucketDevice {
         });
         shared.runtime.spawn(async move {
             while let Some(shared) = weak.upgrade().filter(|shared| shared.may_write().is_ok()) {
-                let pause = shared.until_beat().await;
+                let mut pause = shared.until_beat().await;
                 if pause.is_zero() {
                     match shared.beat().await {
-                        Ok(()) => continue,
+                        Ok(true) => continue,
+                        // Of a store without room, which may have some soon.
+                        Ok(false) => pause = FULL_PAUSE,
                         Err(error) => return tracing::error!(%error, "the lease is not renewed"),
                     }
                 }
@@ -188,11 +193,26 @@ impl BucketDevice {
         Err(Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno: 0 })))
     }
 
+    /// What is written although the store has no room stays in memory, up to a limit: removals, and
+    /// checkpoints of them.
+    fn wait_for_room(&self) -> Result<()> {
+        let shared = &self.shared;
+        let most = shared.options.staged_max * BYTES_WAITING_MAX;
+        while self.is_full() && shared.contents.read().staging.dirty() > most {
+            shared.may_write()?;
+            shared.runtime.wait(tokio::time::sleep(FULL_PAUSE / 2));
+        }
+        Ok(())
+    }
+
     /// Turns dirty runs into data objects while there are too many bytes of them, and into a log
     /// object when there are too many runs.
     fn make_objects(&self) -> Result<()> {
         let shared = &self.shared;
         let staged_max = shared.options.staged_max;
+        if self.is_full() {
+            return self.wait_for_room();
+        }
         let (dirty, runs, mut waiting) = {
             let contents = shared.contents.read();
             (contents.staging.dirty(), contents.staging.runs(), contents.waiting)
@@ -211,7 +231,11 @@ impl BucketDevice {
         }
         let too_many = runs + waiting.pieces > PIECES_WAITING_MAX;
         if too_many || waiting.bytes > staged_max * BYTES_WAITING_MAX {
-            shared.runtime.wait(shared.flush(Flush::Writes))?;
+            match shared.runtime.wait(shared.flush(Flush::Writes)) {
+                // Kept; whoever flushes is told.
+                Err(error) if error.code() == Code::NoSpace => return self.wait_for_room(),
+                flushed => flushed?,
+            }
         }
         if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {
             shared.runtime.wait(async {
@@ -291,6 +315,14 @@ impl Device for BucketDevice {
         true
     }
 
+    fn is_full(&self) -> bool {
+        self.shared.full.load(Ordering::Relaxed)
+    }
+
+    fn room(&self) -> Option<u64> {
+        self.is_full().then_some(0)
+    }
+
     /// A log object has all that was written since the one before, and is there as a whole.
     fn keeps_order(&self) -> bool {
         true
@@ -310,7 +342,19 @@ impl Device for BucketDevice {
             if self.shared.manifests.lock().await.closed {
                 return Ok(());
             }
-            self.shared.flush(Flush::Closing).await?;
+            let begun = Instant::now();
+            loop {
+                match self.shared.flush(Flush::Closing).await {
+                    Err(error) if error.code() == Code::NoSpace => {
+                        if begun.elapsed() > self.shared.options.limits.patience {
+                            return Err(error);
+                        }
+                        self.shared.make_room().await;
+                        tokio::time::sleep(FULL_PAUSE).await;
+                    }
+                    flushed => break flushed?,
+                }
+            }
             self.shared.publish_closed().await
         })
     }

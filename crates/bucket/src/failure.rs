@@ -1,34 +1,138 @@
-//! Failures of an object store as errors of a volume.
+//! Failures of an object store: their kinds, and errors of a volume made from them.
+//!
+//! | kind | examples | while a volume is open | before the store has answered once |
+//! | --- | --- | --- | --- |
+//! | passing | busy (5xx, 429), time-outs, connections that break | repeated, within [`Limits::patience`] | repeated, within [`Limits::first`] |
+//! | refused | 401, 403: keys, rights, clocks | the same: keys are changed, clocks set | an error at once |
+//! | full | a quota | an error at once (`ENOSPC`); the caller keeps what it could not store | the same |
+//! | final | the store lacks an operation | an error at once | the same |
+//!
+//! Stores tell the kind of a refusal by a code in the body (`<Code>…</Code>`), which the library
+//! gives as text only.
+//!
+//! [`Limits::patience`]: crate::Limits::patience
+//! [`Limits::first`]: crate::Limits::first
 
 use object_store::Error as StoreError;
 use shoal_base::{Code, Error};
 
-/// Returns whether another attempt may succeed: the store was busy, slow or out of reach.
-pub(crate) fn may_pass(error: &StoreError) -> bool {
-    matches!(error, StoreError::Generic { .. } | StoreError::JoinError { .. })
+/// The kind of a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Trouble {
+    Passing,
+    Refused,
+    Full,
+    Final,
+}
+
+/// Codes of a store whose quota is used up.
+const FULL: [&str; 6] = [
+    // Ceph, and stores made of it.
+    "<Code>QuotaExceeded</Code>",
+    // MinIO: the disks, a bucket's quota.
+    "<Code>XMinioStorageFull</Code>",
+    "<Code>XMinioAdminBucketQuotaExceeded</Code>",
+    "<Code>InsufficientStorage</Code>",
+    // Backblaze, in the message of a 403.
+    "storage cap exceeded",
+    "status code: 507 ",
+];
+/// Codes of a store that has no such bucket, in answer to anything.
+const NO_BUCKET: [&str; 3] =
+    ["<Code>NoSuchBucket</Code>", "ContainerNotFound", "specified bucket does not exist"];
+/// Refusals: by their number, which the library keeps to itself for lists, or with another one.
+const REFUSED: [&str; 5] = [
+    "status code: 401 ",
+    "status code: 403 ",
+    "<Code>ExpiredToken</Code>",
+    "<Code>InvalidToken</Code>",
+    "<Code>RequestTimeTooSkewed</Code>",
+];
+/// An object ends before the range that was asked for.
+const SHORT: [&str; 2] = ["<Code>InvalidRange</Code>", "status code: 416 "];
+
+/// What to do about a refusal, by its code.
+const REMEDIES: [(&str, &str); 6] = [
+    ("SignatureDoesNotMatch", "is the secret key right?"),
+    ("InvalidAccessKeyId", "the store does not know this access key: are the keys right?"),
+    ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
+    ("ExpiredToken", "the credentials have expired"),
+    ("InvalidToken", "the session token is wrong: are the keys right?"),
+    ("AccessDenied", "these keys do not allow it: are the keys right?"),
+];
+
+/// Returns the kind of a failure.
+pub(crate) fn trouble(error: &StoreError) -> Trouble {
+    match error {
+        StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => Trouble::Final,
+        StoreError::InvalidPath { .. } => Trouble::Final,
+        _ if says(error, &FULL) => Trouble::Full,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+            Trouble::Refused
+        }
+        // Of a bucket, or the object would be known to be missing. It may come back.
+        StoreError::NotFound { .. } => Trouble::Refused,
+        _ if says(error, &REFUSED) || says(error, &NO_BUCKET) => Trouble::Refused,
+        _ => Trouble::Passing,
+    }
 }
 
 /// Returns whether a conditional request was refused because the object is there.
 pub(crate) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::AlreadyExists { .. } | StoreError::Precondition { .. })
+        && !says(error, &FULL)
+}
+
+/// Returns whether an object is missing, and its bucket is there.
+pub(crate) fn is_missing(error: &StoreError) -> bool {
+    matches!(error, StoreError::NotFound { .. }) && !says(error, &NO_BUCKET)
+}
+
+/// Returns whether an object ends before the range that was asked for.
+pub(crate) fn is_short(error: &StoreError) -> bool {
+    says(error, &SHORT)
+}
+
+fn says(error: &StoreError, any: &[&str]) -> bool {
+    let text = reason_of(error, usize::MAX);
+    any.iter().any(|code| text.contains(code))
 }
 
 /// Builds the error of a request that failed for good.
 pub(crate) fn failed(store: &str, doing: &str, name: &str, error: &StoreError) -> Error {
-    let (code, remedy) = match error {
-        StoreError::PermissionDenied { .. } => (Code::Access, ": the keys do not allow it"),
-        StoreError::Unauthenticated { .. } => (Code::Access, ": are the keys right?"),
-        StoreError::NotFound { .. } => (Code::NotFound, ": does the bucket exist?"),
-        StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => {
-            (Code::NotSupported, ": the store lacks an operation that Shoal needs")
+    let text = reason_of(error, usize::MAX);
+    let of_code = REMEDIES.iter().find(|(code, _)| text.contains(code)).map(|(_, remedy)| *remedy);
+    let (code, remedy) = match trouble(error) {
+        _ if says(error, &NO_BUCKET) => {
+            (Code::NotFound, "there is no such bucket: create it first")
         }
-        _ => (Code::Io, ""),
+        Trouble::Full => (Code::NoSpace, "a quota of the store is used up"),
+        Trouble::Refused => (Code::Access, of_code.unwrap_or("are the keys right?")),
+        Trouble::Final => (Code::NotSupported, "the store lacks an operation that Shoal needs"),
+        Trouble::Passing => (Code::Io, "is the address of the store right, and does it run?"),
     };
-    Error::refused(code, format!("{store}: {doing} {name} failed: {}{remedy}", reason(error)))
+    Error::refused(code, format!("{store}: {doing} {name} failed: {}: {remedy}", reason(error)))
 }
 
-/// Returns the reason in one line: the innermost message that says something.
+/// Returns the reason in one line: what the store has answered, or the innermost message that says
+/// something.
 pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
+    let text = reason_of(error, usize::MAX);
+    let between = |before: &str, after: &str| {
+        let (_, rest) = text.split_once(before)?;
+        rest.split_once(after).map(|(found, _)| found.trim()).filter(|found| !found.is_empty())
+    };
+    match between("status code: ", ":") {
+        Some(status) => {
+            let said = [between("<Code>", "</Code>"), between("<Message>", "</Message>")];
+            let said = said.into_iter().flatten().fold(String::new(), |all, it| all + ", " + it);
+            format!("the store answers {status}{said}")
+        }
+        None => reason_of(error, 400),
+    }
+}
+
+fn reason_of(error: &(dyn std::error::Error + 'static), max: usize) -> String {
     let mut texts: Vec<String> = Vec::new();
     let mut at = Some(error);
     while let Some(error) = at {
@@ -42,9 +146,60 @@ pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     }
     texts.retain(|text| !text.is_empty());
     let mut text = texts.join(": ");
-    if text.len() > 400 {
-        text.truncate(text.floor_char_boundary(400));
+    if text.len() > max {
+        text.truncate(text.floor_char_boundary(max));
         text.push_str("...");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(body: &str) -> StoreError {
+        let source = format!("Server returned non-2xx status code: 403 Forbidden: {body}").into();
+        StoreError::PermissionDenied { path: "p".into(), source }
+    }
+
+    fn other(text: &str) -> StoreError {
+        StoreError::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    #[test]
+    fn kinds_of_failures() {
+        let quota = "<Error><Code>QuotaExceeded</Code></Error>";
+        assert_eq!(trouble(&denied(quota)), Trouble::Full);
+        let gone = "status code: 507 Insufficient Storage: ";
+        assert_eq!(trouble(&other(gone)), Trouble::Full);
+        assert_eq!(trouble(&denied("<Code>AccessDenied</Code>")), Trouble::Refused);
+        assert_eq!(trouble(&other("<Code>ExpiredToken</Code>")), Trouble::Refused);
+        assert_eq!(trouble(&other("status code: 503 Slow Down: ")), Trouble::Passing);
+        let missing =
+            |body: &str| StoreError::NotFound { path: "p".into(), source: body.to_owned().into() };
+        assert!(is_missing(&missing("<Code>NoSuchKey</Code>")));
+        let no_bucket = missing("<Code>NoSuchBucket</Code>");
+        assert!(!is_missing(&no_bucket));
+        assert_eq!(trouble(&no_bucket), Trouble::Refused);
+        assert!(is_short(&other("status code: 416 Range Not Satisfiable: ")));
+        let source = quota.to_owned().into();
+        let conflict = StoreError::AlreadyExists { path: "p".into(), source };
+        assert!(!is_taken(&conflict) && trouble(&conflict) == Trouble::Full);
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let said = |error: &StoreError| {
+            let error = failed("s3://b", "listing", "manifest", error);
+            (error.code(), error.to_string())
+        };
+        let (code, text) = said(&denied("<Code>SignatureDoesNotMatch</Code>"));
+        assert_eq!(code, Code::Access);
+        let wanted = "s3://b: listing manifest failed: the store answers 403 Forbidden, \
+                      SignatureDoesNotMatch: is the secret key right?";
+        assert_eq!(text, wanted);
+        let (code, text) = said(&other("connection refused"));
+        assert_eq!(code, Code::Io);
+        assert!(text.contains("does it run?"), "{text}");
+    }
 }

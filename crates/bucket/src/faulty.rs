@@ -156,7 +156,7 @@ impl World {
 
 /// The error that a process gets for which nothing is carried out any more: it cannot tell anybody.
 fn gone() -> Error {
-    Error::PermissionDenied { path: String::new(), source: "the process is gone".into() }
+    Error::NotSupported { source: "the process is gone".into() }
 }
 
 fn busy(why: &str) -> Error {

@@ -10,7 +10,7 @@
 //! | to | is done by |
 //! | --- | --- |
 //! | write | staging bytes in memory (`staging.rs`); many of them become data objects in the background (`sending.rs`) |
-//! | flush | one log object (`log.rs`) |
+//! | flush | one log object (`log.rs`; before it is sent `unsent.rs`) |
 //! | read | staged bytes, then pieces of objects by the map (`map.rs`), from memory (`frames.rs`), from a local disk (`disk.rs`), or with requests that several pieces share (`read.rs`), with more around them the more is missed (`ahead.rs`) |
 //! | bound the log | a manifest: what has changed in the map, or all of it (`layers.rs`), as one object (`manifests.rs`, which also collects garbage) |
 //! | read the newest state | `load.rs` |
@@ -26,10 +26,12 @@
 //! Modules bottom-up; each uses only those above it in this list.
 
 mod ahead;
+mod credentials;
 mod disk;
 mod failure;
 #[cfg(feature = "faulty")]
 pub mod faulty;
+mod http;
 mod layers;
 mod map;
 mod place;
@@ -40,6 +42,8 @@ mod staging;
 mod race;
 mod store;
 mod upload;
+
+mod unsent;
 
 mod frames;
 

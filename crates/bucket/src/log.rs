@@ -6,77 +6,47 @@
 //! one, and neither ever becomes free again (fences are never deleted, and a slot behind which
 //! there is a later one was written by then).
 //!
+//! A store without room (a quota) ends nothing: the object that it refused is kept, and sent before
+//! any other one.
+//!
 //! A flush is one request, unless more than [`crate::Options::staged_max`] bytes were written since
 //! the flush before.
 
 use crate::manifests::Snapshot;
-use crate::map::{Map, Part};
+use crate::map::Part;
 use crate::requests::Request;
-use crate::shared::{Log, Moved, Pending, Shared, Waiting};
+use crate::shared::{Log, Shared, Waiting};
 use crate::store::Created;
+use crate::unsent::{Draft, Flush, Moved, Pending, Unsent};
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
-use shoal_base::{Addr, Result};
+use shoal_base::{Code, Result};
 use shoal_format::bucket::object::{ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack};
 use shoal_format::bucket::{Name, log_name};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
-
-/// Longest discarded range of one piece.
-const DISCARD_MAX: u64 = 1 << 30;
 
 /// Shortest lease, as a multiple of the time that an object takes.
 const SLOW: u32 = 4;
 
-/// The reason for a flush.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flush {
-    /// Completed writes. Discarded ranges go with them, and alone they wait.
-    Writes,
-    /// The same, and discarded ranges even if there is nothing else.
-    Discards,
-    /// The owner closes the volume. Whoever follows the log knows so before there is a manifest
-    /// that says it.
-    Closing,
-}
-
-/// Pieces of a log object, in order, with what happens when it is durable.
-#[derive(Default)]
-struct Draft {
-    pieces: Vec<Piece>,
-    uploads: Vec<Uploaded>,
-    /// Held until the copies are in the map.
-    turns: Vec<OwnedSemaphorePermit>,
-}
-
-impl Draft {
-    /// Adds pieces for the parts of a range that hold something.
-    fn discard(&mut self, range: Range<u64>, map: &Map) {
-        let mut at = range.start;
-        while at < range.end {
-            let end = (at + DISCARD_MAX).min(range.end);
-            let overlaps =
-                |piece: &Piece| piece.addr.0 < end && at < piece.addr.0 + u64::from(piece.len);
-            if map.bounds(&(at..end)).is_some() || self.pieces.iter().any(overlaps) {
-                self.pieces.push(Piece::discarded(Addr(at), (end - at) as u32));
-            }
-            at = end;
-        }
-    }
-}
-
 impl Shared {
     /// Makes all completed writes durable.
+    ///
+    /// # Errors
+    /// `NoSpace`: the store has no room. Nothing is lost: the next flush begins with the same
+    /// object. After any other error nothing is written any more.
     pub(crate) async fn flush(self: &Arc<Shared>, flush: Flush) -> Result<()> {
         let mut log = self.log.lock().await;
         if log.closed && flush == Flush::Closing {
             return Ok(());
         }
         self.may_write()?;
+        self.send_unsent(&mut log).await?;
+        if log.closed {
+            return if flush == Flush::Closing { Ok(()) } else { Err(self.closed()) };
+        }
         let batch = self.batch.fetch_add(1, Ordering::Relaxed);
         let (pending, runs) = {
             let mut contents = self.contents.write();
@@ -91,13 +61,14 @@ impl Shared {
             contents.waiting = Waiting::default();
             (std::mem::take(&mut contents.pending), contents.staging.seal(batch))
         };
-        // Unknown is what the store has when this fails: nothing may be written after it.
-        let done = self.write(&mut log, flush, batch, pending, runs).await;
-        done.map_err(|error| self.fail(error))?;
-        if flush == Flush::Closing {
-            // Nothing may follow: the next opener would take the volume for one in use.
-            log.closed = true;
-            self.fail(self.closed());
+        // Moved parts come first: whatever was written since then is newer.
+        let (moved, rest): (Vec<_>, Vec<_>) =
+            pending.into_iter().partition(|work| matches!(work, Pending::Moved(_)));
+        let pending = moved.into_iter().chain(rest).collect();
+        log.unsent =
+            Some(Unsent { flush, batch, pending, runs, draft: Draft::default(), raw: None });
+        self.send_unsent(&mut log).await?;
+        if log.closed {
             return Ok(());
         }
         if log.objects >= self.options.log_objects_max || log.bytes >= self.options.log_bytes_max {
@@ -108,50 +79,73 @@ impl Shared {
         Ok(())
     }
 
-    async fn write(
-        self: &Arc<Shared>,
-        log: &mut Log,
-        flush: Flush,
-        batch: u64,
-        pending: Vec<Pending>,
-        runs: Vec<(u64, Bytes)>,
-    ) -> Result<()> {
-        let mut draft = self.draft(pending).await?;
-        if draft.pieces.len() + runs.len() > PIECES_MAX {
-            // They are hints.
-            draft.pieces.retain(|piece| !piece.is_discarded());
+    /// Writes the object that could not be written before, if there is one.
+    async fn send_unsent(self: &Arc<Shared>, log: &mut Log) -> Result<()> {
+        let Some(mut unsent) = log.unsent.take() else { return Ok(()) };
+        match self.write(log, &mut unsent).await {
+            Ok(()) => {
+                self.full.store(false, Ordering::Relaxed);
+                if unsent.flush == Flush::Closing {
+                    // Nothing may follow: the next opener would take the volume for one in use.
+                    log.closed = true;
+                    self.fail(self.closed());
+                }
+                Ok(())
+            }
+            Err(error) if error.code() == Code::NoSpace => {
+                log.unsent = Some(unsent);
+                self.is_out_of_room(&error);
+                Err(error)
+            }
+            // Unknown is what the store has: nothing may be written after it.
+            Err(error) => Err(self.fail(error)),
         }
-        let encoded = encode(&runs, self.options.compression);
-        let mut packed: Vec<Packed<'_>> = draft.pieces.iter().copied().map(Packed::Other).collect();
-        packed.extend(encoded.iter().map(Encoded::packed));
-        let kind = match flush {
-            Flush::Closing => ObjectKind::Close,
-            Flush::Writes | Flush::Discards if packed.is_empty() => return Ok(()),
-            Flush::Writes | Flush::Discards => ObjectKind::Flush,
+    }
+
+    async fn write(self: &Arc<Shared>, log: &mut Log, unsent: &mut Unsent) -> Result<()> {
+        self.draft(unsent).await?;
+        let Unsent { flush, draft, runs, raw, .. } = unsent;
+        let (raw, lease, pieces) = match raw {
+            Some(packed) => packed,
+            None => {
+                if draft.pieces.len() + runs.len() > PIECES_MAX {
+                    // They are hints.
+                    draft.pieces.retain(|piece| !piece.is_discarded());
+                }
+                let encoded = encode(runs, self.options.compression);
+                let mut packed: Vec<Packed<'_>> =
+                    draft.pieces.iter().copied().map(Packed::Other).collect();
+                packed.extend(encoded.iter().map(Encoded::packed));
+                let kind = match flush {
+                    Flush::Closing => ObjectKind::Close,
+                    Flush::Writes | Flush::Discards if packed.is_empty() => return Ok(()),
+                    Flush::Writes | Flush::Discards => ObjectKind::Flush,
+                };
+                let lease = self.lease(log);
+                let (bytes, pieces) = pack(self.id.object_header(kind, log.slot, lease), &packed);
+                // The same bytes each time: an attempt may have been carried out.
+                raw.insert((Bytes::from(bytes), lease, pieces))
+            }
         };
-        let lease = self.lease(log);
-        let header = self.id.object_header(kind, log.slot, lease);
-        let (raw, pieces) = pack(header, &packed);
-        drop(packed);
         let size = raw.len() as u64;
-        let raw = Bytes::from(raw);
-        self.append(log, raw.clone(), lease).await?;
+        self.append(log, raw.clone(), *lease).await?;
         let name = Name::Log(log.slot - 1);
-        self.frames.write_disk(name, 0, raw);
+        self.frames.write_disk(name, 0, raw.clone());
+        let draft = std::mem::take(draft);
         {
             let mut contents = self.contents.write();
             contents.map.add_object(name, size);
             for upload in &draft.uploads {
                 contents.map.add_object(Name::Data(self.id.epoch, upload.number), upload.size);
             }
-            for piece in &pieces {
+            for piece in &*pieces {
                 let of = match piece.object {
                     0 => name,
                     number => Name::Data(self.id.epoch, number),
                 };
                 contents.map.apply(piece, of);
             }
-            contents.staging.settle(batch, &runs);
+            contents.staging.settle(unsent.batch, runs);
             for upload in &draft.uploads {
                 contents.staging.settle(upload.batch, &upload.runs);
             }
@@ -159,7 +153,7 @@ impl Shared {
         }
         // What was just written is likely to be read.
         for (piece, (_, bytes)) in pieces[draft.pieces.len()..].iter().zip(runs) {
-            self.frames.insert(name, piece.offset, bytes);
+            self.frames.insert(name, piece.offset, bytes.clone());
         }
         drop(draft.turns);
         for Uploaded { number, runs, pieces, .. } in draft.uploads {
@@ -170,19 +164,31 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits for the uploads, and drafts the pieces. Moved parts come first: whatever was written
-    /// since then is newer.
-    async fn draft(&self, pending: Vec<Pending>) -> Result<Draft> {
-        let mut draft = Draft::default();
-        let (moved, rest): (Vec<_>, Vec<_>) =
-            pending.into_iter().partition(|work| matches!(work, Pending::Moved(_)));
-        for work in moved.into_iter().chain(rest) {
+    /// Waits for the uploads, and drafts the pieces. Goes on where it ended the last time.
+    async fn draft(self: &Arc<Shared>, unsent: &mut Unsent) -> Result<()> {
+        let Unsent { pending, draft, .. } = unsent;
+        while let Some(work) = pending.pop_front() {
             match work {
                 Pending::Discard(range) => draft.discard(range, &self.contents.read().map),
                 Pending::Data(upload) => {
-                    let upload = upload.finish().await?;
-                    draft.pieces.extend(&upload.pieces);
-                    draft.uploads.push(upload);
+                    let (batch, runs) = (upload.batch, upload.runs.clone());
+                    match upload.finish().await {
+                        Ok(upload) => draft.add(upload),
+                        // Some time ago: it is tried again now.
+                        Err(error) if error.code() == Code::NoSpace => {
+                            pending.push_front(Pending::Refused(batch, runs));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Pending::Refused(batch, runs) => {
+                    match self.upload(batch, runs.clone()).finish().await {
+                        Ok(upload) => draft.add(upload),
+                        Err(error) => {
+                            pending.push_front(Pending::Refused(batch, runs));
+                            return Err(error);
+                        }
+                    }
                 }
                 Pending::Moved(Moved { upload, parts, turn }) => {
                     let contents = self.contents.read();
@@ -194,7 +200,7 @@ impl Shared {
                 }
             }
         }
-        Ok(draft)
+        Ok(())
     }
 
     /// The lease of an owner that writes. A store that is slow may take as long for the next
@@ -225,21 +231,34 @@ impl Shared {
     }
 
     /// Renews the lease of an idle owner, if half of it is over. Each lease is twice as long as the
-    /// one before, so that an idle volume costs little.
-    pub(crate) async fn beat(self: &Arc<Shared>) -> Result<()> {
+    /// one before, so that an idle volume costs little. `false`: the store has no room for that.
+    pub(crate) async fn beat(self: &Arc<Shared>) -> Result<bool> {
         let mut log = self.log.lock().await;
         if log.closed {
-            return Ok(());
+            return Ok(true);
         }
         self.may_write()?;
+        if self.full.load(Ordering::Relaxed) {
+            self.make_room().await;
+        }
+        match self.send_unsent(&mut log).await {
+            Err(error) if error.code() == Code::NoSpace => return Ok(false),
+            other => other?,
+        }
         if log.last.elapsed() < log.lease / 2 {
-            return Ok(());
+            return Ok(true);
         }
         let lease = (log.lease * 2).min(self.options.lease_max).max(self.lease(&log));
         let (raw, _) = pack(self.id.object_header(ObjectKind::Beat, log.slot, lease), &[]);
         let size = raw.len() as u64;
-        let done = self.append(&mut log, Bytes::from(raw), lease).await;
-        done.map_err(|error| self.fail(error))?;
+        match self.append(&mut log, Bytes::from(raw), lease).await {
+            Err(error) if error.code() == Code::NoSpace => {
+                self.is_out_of_room(&error);
+                return Ok(false);
+            }
+            done => done.map_err(|error| self.fail(error))?,
+        }
+        self.full.store(false, Ordering::Relaxed);
         // Holds nothing: it is collected with the next manifest.
         {
             let map = &mut self.contents.write().map;
@@ -251,7 +270,7 @@ impl Shared {
             let shared = self.clone();
             self.runtime.spawn(async move { shared.publish(snapshot).await });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Time until a beat is due.

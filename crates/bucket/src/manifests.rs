@@ -11,8 +11,9 @@
 //! stopped, are found by name when the volume is opened for writing ([`Shared::sweep`]).
 
 use crate::requests::Request;
-use crate::shared::{Log, Manifests, Moved, Pending, Shared};
+use crate::shared::{Log, Manifests, Shared};
 use crate::store::Created;
+use crate::unsent::{Moved, Pending};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use shoal_base::{Error, Result};
@@ -175,6 +176,19 @@ impl Shared {
             manifests.old.remove(0);
         }
         Ok(())
+    }
+
+    /// Deletes data objects that hold nothing, though manifests name them: of a store without room,
+    /// which takes neither a log object nor a manifest. Whoever replays the log since then reads
+    /// none of their bytes, and a reader of an older state begins again.
+    pub(crate) async fn make_room(&self) {
+        let dead = self.contents.read().map.dead();
+        let dead = dead.into_iter().filter(|name| matches!(name, Name::Data(..)));
+        for name in dead {
+            if let Err(error) = self.store.delete(&name.text()).await {
+                return tracing::warn!(%error, "deleting an unused object failed");
+            }
+        }
     }
 
     /// Replaces a manifest that is no layer.

@@ -136,6 +136,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
             bytes: 0,
             last: Instant::now(),
             lease: options.lease_min,
+            unsent: None,
             closed: false,
             slowest: Duration::ZERO,
         },

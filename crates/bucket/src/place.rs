@@ -1,10 +1,13 @@
 //! URLs of buckets: `s3://bucket/prefix`, `gs://`, `az://`, and `file:///directory` for tests.
 //!
-//! Credentials and everything else come from the usual environment variables (`AWS_ACCESS_KEY_ID`,
-//! `AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and their
-//! like), or, on machines of a provider, from its metadata service.
+//! Credentials and everything else come from the usual environment variables
+//! (`AWS_ENDPOINT_URL`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and their
+//! like), those of S3 also from files (`credentials.rs`), or, on machines of a provider, from its
+//! metadata service.
 
+use crate::credentials::{Env, Files, Source, source};
 use crate::failure::reason;
+use crate::http::Connector;
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
@@ -13,7 +16,8 @@ use object_store::path::Path;
 use object_store::{ClientOptions, Error as StoreError, ObjectStore, RetryConfig};
 use shoal_base::{Code, Error, Result};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest time for one request, with all bytes of an object.
 const REQUEST_MAX: Duration = Duration::from_secs(60);
@@ -25,41 +29,60 @@ pub struct Place {
     pub(crate) objects: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
     pub(crate) name: String,
+    /// The store has refused the credentials: the next request must not use what is kept of them.
+    pub(crate) renew: Arc<AtomicBool>,
+    /// Decides on pauses between requests.
+    pub(crate) seed: u64,
 }
 
 impl Place {
     /// Makes a place in a store of the caller's, for tests and for stores without a URL.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, name: &str) -> Place {
-        Place { objects, prefix: Path::from(prefix), name: name.to_owned() }
+        let (prefix, name) = (Path::from(prefix), name.to_owned());
+        Place { objects, prefix, name, renew: Arc::default(), seed: 0 }
     }
 
     /// Parses a URL, and takes the rest from the environment. Sends no request.
     ///
     /// # Errors
-    /// Invalid: not such a URL, or variables are missing or wrong.
+    /// As of [`Place::parse_with`].
     pub fn parse(url: &str) -> Result<Place> {
+        Place::parse_with(url, &|name| std::env::var(name).ok())
+    }
+
+    /// As [`Place::parse`], with the values of variables of S3 from `env`.
+    ///
+    /// # Errors
+    /// Invalid: not such a URL, or variables are missing or wrong.
+    pub fn parse_with(url: &str, env: Env<'_>) -> Result<Place> {
         let bad = |why: String| Error::refused(Code::Invalid, format!("{url}: {why}"));
         let form = "must be s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or \
                     file:///DIRECTORY";
         let url_trimmed = url.trim_end_matches('/');
         let (scheme, rest) = url_trimmed.split_once("://").ok_or_else(|| bad(form.into()))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let scheme = scheme.to_ascii_lowercase();
         if (bucket.is_empty()) != (scheme == "file") || rest.is_empty() {
             return Err(bad(form.into()));
         }
         if prefix.split('/').any(|part| part == "." || part == "..") {
             return Err(bad("its prefix has '.' or '..' as a name".into()));
         }
-        let built = match scheme {
-            "s3" => s3(bucket),
+        let renew = Arc::<AtomicBool>::default();
+        let built = match &*scheme {
+            "s3" => s3(bucket, env, &renew),
             "gs" => google(bucket),
             "az" => azure(bucket),
             "file" => return directory(url, prefix),
             _ => return Err(bad(form.into())),
         };
-        let objects = built.map_err(|error| bad(reason(&error)))?;
+        let objects = built.map_err(|why| bad(why.text))?;
         let prefix = Path::parse(prefix).map_err(|error| bad(reason(&error)))?;
-        Ok(Place { objects, prefix, name: url_trimmed.to_owned() })
+        let name = format!("{scheme}://{rest}");
+        // Differs from that of other machines.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = now.as_nanos() as u64 ^ u64::from(std::process::id());
+        Ok(Place { objects, prefix, name, renew, seed })
     }
 
     /// The URL.
@@ -81,37 +104,86 @@ fn client() -> ClientOptions {
 
 /// Shoal repeats requests itself: only it can tell a lost race from a reply that was lost.
 fn no_retries() -> RetryConfig {
-    RetryConfig { max_retries: 1, retry_timeout: REQUEST_MAX, ..RetryConfig::default() }
+    RetryConfig { max_retries: 0, retry_timeout: REQUEST_MAX, ..RetryConfig::default() }
 }
 
-fn s3(bucket: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
-    let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok());
+/// The reason why a store cannot be used.
+struct Why {
+    text: String,
+}
+
+impl From<StoreError> for Why {
+    fn from(error: StoreError) -> Why {
+        Why { text: reason(&error) }
+    }
+}
+
+impl From<&str> for Why {
+    fn from(text: &str) -> Why {
+        Why { text: text.to_owned() }
+    }
+}
+
+type Built = Result<Arc<dyn ObjectStore>, Why>;
+
+fn s3(bucket: &str, env: Env<'_>, renew: &Arc<AtomicBool>) -> Built {
+    let files = Files::from_env(env);
+    let of_env = |names: &[&str]| names.iter().find_map(|name| env(name));
+    let endpoint = of_env(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"])
+        .or_else(|| files.get("endpoint_url"));
+    let schemes = ["http://", "https://"];
+    if let Some(endpoint) = &endpoint
+        && !schemes.iter().any(|scheme| endpoint.starts_with(scheme))
+    {
+        let text = format!("the endpoint {endpoint} must begin with https:// or http://");
+        return Err(Why { text });
+    }
     let plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
         .with_client_options(client().with_allow_http(plain))
+        .with_http_connector(Connector::default())
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_retry(no_retries());
     if let Some(endpoint) = endpoint {
         builder = builder.with_endpoint(endpoint);
     }
+    let region = of_env(&["AWS_REGION", "AWS_DEFAULT_REGION"]).or_else(|| files.get("region"));
+    if let Some(region) = region {
+        builder = builder.with_region(region);
+    }
+    match source(&files, env, renew) {
+        Source::Library => {}
+        Source::Keys { key, secret, token } => {
+            builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+            if let Some(token) = token {
+                builder = builder.with_token(token);
+            }
+        }
+        Source::Profile(profile) => builder = builder.with_credentials(Arc::new(profile)),
+        Source::None => {
+            return Err("there are no credentials: set AWS_ACCESS_KEY_ID and \
+                        AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials"
+                .into());
+        }
+    }
     Ok(Arc::new(builder.build()?))
 }
 
-fn google(bucket: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+fn google(bucket: &str) -> Built {
     let builder = GoogleCloudStorageBuilder::from_env()
         .with_bucket_name(bucket)
         .with_client_options(client())
+        .with_http_connector(Connector::default())
         .with_retry(no_retries());
     Ok(Arc::new(builder.build()?))
 }
 
-fn azure(container: &str) -> Result<Arc<dyn ObjectStore>, StoreError> {
+fn azure(container: &str) -> Built {
     let builder = MicrosoftAzureBuilder::from_env()
         .with_container_name(container)
         .with_client_options(client())
+        .with_http_connector(Connector::default())
         .with_retry(no_retries());
     Ok(Arc::new(builder.build()?))
 }
@@ -126,7 +198,7 @@ fn directory(url: &str, path: &str) -> Result<Place> {
     let objects = LocalFileSystem::new_with_prefix(&path).map_err(|error| at(reason(&error)))?;
     // A flush must be durable.
     let objects = Arc::new(objects.with_fsync(true));
-    Ok(Place { objects, prefix: Path::default(), name: format!("file://{path}") })
+    Ok(Place { prefix: Path::default(), ..Place::new(objects, "", &format!("file://{path}")) })
 }
 
 #[cfg(test)]

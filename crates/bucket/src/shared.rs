@@ -7,21 +7,21 @@
 use crate::disk::{DiskCache, Root};
 use crate::frames::Frames;
 use crate::layers::Layering;
-use crate::map::{Map, Part};
+use crate::map::Map;
 use crate::place::Place;
 use crate::runtime::Runtime;
 use crate::staging::Staging;
 use crate::store::{Limits, Store};
-use crate::upload::{Upload, Uploaded};
+use crate::unsent::{Pending, Unsent};
 use parking_lot::RwLock;
 use shoal_base::{Code, Error, Result};
 use shoal_format::Compression;
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind};
 use std::ops::{Deref, Range};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, Notify, Semaphore};
 use tokio::time::Instant;
 
 /// Options of an open volume.
@@ -108,25 +108,6 @@ impl Identity {
     }
 }
 
-/// Work for the next log object, in the order in which it was asked for.
-pub(crate) enum Pending {
-    /// A data object.
-    Data(Upload),
-    /// A discarded range.
-    Discard(Range<u64>),
-    /// Copies.
-    Moved(Moved),
-}
-
-/// A data object that the store has, with copies of these parts, one piece each, to be used where
-/// they are still in the map.
-pub(crate) struct Moved {
-    pub upload: Uploaded,
-    pub parts: Vec<Part>,
-    /// No further parts are chosen before these are in the map.
-    pub turn: OwnedSemaphorePermit,
-}
-
 /// The bytes of the volume.
 #[derive(Default)]
 pub(crate) struct Contents {
@@ -176,6 +157,8 @@ pub(crate) struct Log {
     pub last: Instant,
     /// The lease that it promised.
     pub lease: Duration,
+    /// The next object, if the store had no room for it.
+    pub unsent: Option<Unsent>,
     /// The last object says that the volume is closed.
     pub closed: bool,
     /// Time that the slowest of the last objects took to be there; older ones count less.
@@ -215,8 +198,9 @@ impl Means {
     /// # Errors
     /// The directory for the cache on disk cannot be used.
     pub(crate) fn new(place: &Place, options: &Options, runtime: Runtime) -> Result<Means> {
-        let Place { objects, prefix, name } = place.clone();
-        let store = Store::new(objects, prefix, name, options.limits, options.notice);
+        let Place { objects, prefix, name, renew, seed } = place.clone();
+        let Options { limits, notice, .. } = *options;
+        let store = Store::new(objects, prefix, name, limits, notice, (seed, renew));
         let disk = options.disk.as_ref().map(Root::open).transpose()?;
         Ok(Means { runtime, store, disk })
     }
@@ -270,6 +254,8 @@ pub(crate) struct Shared {
     pub upload_slots: Semaphore,
     /// The turn of who moves parts.
     pub moving: Arc<Semaphore>,
+    /// The store has no room: nothing new is taken, and sent only by a flush or a beat.
+    pub full: AtomicBool,
     failure: OnceLock<Error>,
 }
 
@@ -301,6 +287,7 @@ impl Shared {
             uploaded: Notify::new(),
             upload_slots: Semaphore::new(UPLOADS),
             moving: Arc::new(Semaphore::new(1)),
+            full: AtomicBool::new(false),
             failure: OnceLock::new(),
         }
     }
@@ -319,6 +306,15 @@ impl Shared {
                 Err(Error::refused(Code::ReadOnly, message))
             }
             None => Ok(()),
+        }
+    }
+
+    /// Notes that the store has no room.
+    pub(crate) fn is_out_of_room(&self, error: &Error) {
+        if !self.full.swap(true, Ordering::Relaxed) {
+            (self.options.notice)(&format!(
+                "{error}; calls that need space fail until there is room in the store"
+            ));
         }
     }
 

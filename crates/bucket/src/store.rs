@@ -1,13 +1,18 @@
 //! The objects of one volume in a store: requests with retries, counted.
 //!
-//! A request that fails because the store is busy or out of reach is sent again, with growing
-//! pauses, until [`Limits::patience`] is over. Such a request may have been carried out all the
-//! same. For a GET, a DELETE, and a PUT of an object that only this opening writes, that makes no
-//! difference. For [`Store::create`], the object that is there is compared: it is this one's if and
-//! only if all its bytes are, because each log object and manifest contains the random number of
-//! its opening.
+//! A request that fails because the store is busy, out of reach, or refuses the credentials
+//! ([`failure`](crate::failure)) is sent again, with growing pauses, until [`Limits::patience`] is
+//! over. Such a request may have been carried out all the same. For a GET, a DELETE, and a PUT of
+//! an object that only this opening writes, that makes no difference. For [`Store::create`], the
+//! object that is there is compared: it is this one's if and only if all its bytes are, because
+//! each log object and manifest contains the random number of its opening.
+//!
+//! Many requests that fail do not become a storm: pauses are random, last as long as the store asks
+//! for (`Retry-After`), grow with the number of requests that wait, and [`RETRIES`] at a time are
+//! sent again. One that succeeds ends the pauses of the others.
 
-use crate::failure::{failed, is_taken, may_pass, reason};
+use crate::failure::{Trouble, failed, is_missing, is_short, is_taken, reason, trouble};
+use crate::http::with_pause;
 use crate::requests::{Request, Requests};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -16,13 +21,21 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, Pu
 use shoal_base::{Code, Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout};
 
 /// First pause before a request is sent again. Each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// Longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest pause, with few requests that wait.
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// Pause for each request that waits.
+const PAUSE_EACH: Duration = Duration::from_millis(20);
+/// Longest pause that a store may ask for.
+const ASKED_MAX: Duration = Duration::from_secs(30);
+/// Requests that are sent again at once, of reads and of writes each.
+const RETRIES: usize = 8;
 
 /// Pause from which on somebody who waits is told why.
 const NOTICED: Duration = Duration::from_millis(800);
@@ -32,11 +45,14 @@ const NOTICED: Duration = Duration::from_millis(800);
 pub struct Limits {
     /// Time for which a request is repeated before the call that needs it fails.
     pub patience: Duration,
+    /// The same before the store has answered any request: a wrong address, or keys that are
+    /// wrong, should be known at once.
+    pub first: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { patience: Duration::from_secs(300) }
+        Limits { patience: Duration::from_secs(300), first: Duration::from_secs(5) }
     }
 }
 
@@ -58,18 +74,53 @@ pub(crate) struct Store {
     pub requests: Requests,
     limits: Limits,
     notice: fn(&str),
+    /// The store has answered a request.
+    is_reached: AtomicBool,
+    reads: Repeated,
+    writes: Repeated,
+    random: AtomicU64,
+    renew: Arc<AtomicBool>,
+}
+
+/// Requests that are sent again.
+struct Repeated {
+    waiting: AtomicU32,
+    /// One of them has succeeded.
+    recovered: Notify,
+    permits: Semaphore,
+}
+
+impl Default for Repeated {
+    fn default() -> Repeated {
+        let permits = Semaphore::new(RETRIES);
+        Repeated { waiting: AtomicU32::new(0), recovered: Notify::new(), permits }
+    }
 }
 
 impl Store {
-    /// `notice` is called once for a request that must be repeated for longer than a moment.
+    /// `notice` is called once for a request that must be repeated for longer than a moment. `seed`
+    /// decides on the pauses, and `renew` is set when the store has refused the credentials.
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         prefix: Path,
         name: String,
         limits: Limits,
         notice: fn(&str),
+        (seed, renew): (u64, Arc<AtomicBool>),
     ) -> Store {
-        Store { objects, prefix, name, requests: Requests::default(), limits, notice }
+        Store {
+            objects,
+            prefix,
+            name,
+            requests: Requests::default(),
+            limits,
+            notice,
+            is_reached: AtomicBool::new(false),
+            reads: Repeated::default(),
+            writes: Repeated::default(),
+            random: AtomicU64::new(seed),
+            renew,
+        }
     }
 
     fn at(&self, name: &str) -> Path {
@@ -85,7 +136,8 @@ impl Store {
             self.requests.add(kind, bytes.len() as u64);
             let options = PutMode::Create.into();
             let payload = PutPayload::from_bytes(bytes.clone());
-            match self.objects.put_opts(&path, payload, options).await {
+            let put = self.objects.put_opts(&path, payload, options);
+            match attempts.run(put).await {
                 Ok(_) => return Ok(Created::Ours),
                 Err(error) if is_taken(&error) => match self.get(name).await? {
                     Some(found) if found == bytes => return Ok(Created::Ours),
@@ -104,7 +156,8 @@ impl Store {
         let path = self.at(name);
         loop {
             self.requests.add(kind, bytes.len() as u64);
-            match self.objects.put(&path, PutPayload::from_bytes(bytes.clone())).await {
+            let put = self.objects.put(&path, PutPayload::from_bytes(bytes.clone()));
+            match attempts.run(put).await {
                 Ok(_) => return Ok(()),
                 Err(error) => attempts.pause(&error).await?,
             }
@@ -113,35 +166,31 @@ impl Store {
 
     /// Reads an object; `None` if there is none.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>> {
-        let mut attempts = Attempts::begin(self, "reading", name);
         let path = self.at(name);
-        loop {
-            self.requests.add(Request::Get, 0);
-            let read = async { self.objects.get(&path).await?.bytes().await };
-            match read.await {
-                Ok(bytes) => {
-                    self.requests.received(bytes.len() as u64);
-                    return Ok(Some(bytes));
-                }
-                Err(StoreError::NotFound { .. }) => return Ok(None),
-                Err(error) => attempts.pause(&error).await?,
-            }
-        }
+        self.read(name, || async { self.objects.get(&path).await?.bytes().await }).await
     }
 
     /// Reads a part of an object; `None` if there is no such object. Less than the range if the
     /// object ends before.
     pub(crate) async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
-        let mut attempts = Attempts::begin(self, "reading", name);
         let path = self.at(name);
+        self.read(name, || self.objects.get_range(&path, range.clone())).await
+    }
+
+    async fn read<F>(&self, name: &str, get: impl Fn() -> F) -> Result<Option<Bytes>>
+    where
+        F: Future<Output = Result<Bytes, StoreError>>,
+    {
+        let mut attempts = Attempts::begin(self, "reading", name);
         loop {
             self.requests.add(Request::Get, 0);
-            match self.objects.get_range(&path, range.clone()).await {
+            match attempts.run(get()).await {
                 Ok(bytes) => {
                     self.requests.received(bytes.len() as u64);
                     return Ok(Some(bytes));
                 }
-                Err(StoreError::NotFound { .. }) => return Ok(None),
+                Err(error) if is_missing(&error) => return Ok(None),
+                Err(error) if is_short(&error) => return Ok(Some(Bytes::new())),
                 Err(error) => attempts.pause(&error).await?,
             }
         }
@@ -153,8 +202,9 @@ impl Store {
         let path = self.at(name);
         loop {
             self.requests.add(Request::Delete, 0);
-            match self.objects.delete(&path).await {
-                Ok(()) | Err(StoreError::NotFound { .. }) => return Ok(()),
+            match attempts.run(self.objects.delete(&path)).await {
+                Ok(()) => return Ok(()),
+                Err(error) if is_missing(&error) => return Ok(()),
                 Err(error) => attempts.pause(&error).await?,
             }
         }
@@ -167,13 +217,13 @@ impl Store {
         let path = self.at(folder);
         loop {
             self.requests.add(Request::List, 0);
-            match self.list_once(&path, max).await {
+            match attempts.run(self.list_once(&path, max)).await {
                 Ok(found) => {
                     // A page of a list has a thousand names.
                     (0..found.len() / 1000).for_each(|_| self.requests.add(Request::List, 0));
                     return Ok(found);
                 }
-                Err(StoreError::NotFound { .. }) => return Ok(Vec::new()),
+                Err(error) if is_missing(&error) => return Ok(Vec::new()),
                 Err(error) => attempts.pause(&error).await?,
             }
         }
@@ -201,11 +251,65 @@ struct Attempts<'s> {
     name: &'s str,
     begun: Instant,
     pause: Duration,
+    /// Pause that the store has asked for.
+    asked: Option<Duration>,
+    /// Held by one that is sent again.
+    permit: Option<SemaphorePermit<'s>>,
+    is_waiting: bool,
+    is_noticed: bool,
 }
 
 impl<'s> Attempts<'s> {
     fn begin(store: &'s Store, doing: &'static str, name: &'s str) -> Attempts<'s> {
-        Attempts { store, doing, name, begun: Instant::now(), pause: PAUSE_MIN }
+        let (begun, pause) = (Instant::now(), PAUSE_MIN);
+        let (asked, permit, is_waiting, is_noticed) = (None, None, false, false);
+        Attempts { store, doing, name, begun, pause, asked, permit, is_waiting, is_noticed }
+    }
+
+    fn repeated(&self) -> &'s Repeated {
+        match self.doing {
+            "reading" | "listing" => &self.store.reads,
+            _ => &self.store.writes,
+        }
+    }
+
+    /// Time for which the request is repeated.
+    fn limit(&self) -> Duration {
+        let Limits { patience, first } = self.store.limits;
+        match self.store.is_reached.load(Ordering::Relaxed) {
+            true => patience,
+            false => first.min(patience),
+        }
+    }
+
+    /// Makes an attempt. It has a time of its own, which the transport limits; of a store that has
+    /// never answered, nobody waits for longer than [`Limits::first`].
+    async fn run<T>(
+        &mut self,
+        request: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let store = self.store;
+        let request = with_pause(request);
+        let (done, asked) = match store.is_reached.load(Ordering::Relaxed) {
+            true => request.await,
+            false => {
+                let left = self.limit().saturating_sub(self.begun.elapsed());
+                timeout(left, request).await.unwrap_or_else(|_| (Err(silent(left)), None))
+            }
+        };
+        self.asked = asked;
+        let answered = match &done {
+            Ok(_) => true,
+            Err(error) => is_missing(error) || is_taken(error) || is_short(error),
+        };
+        if answered {
+            store.is_reached.store(true, Ordering::Relaxed);
+            if self.is_waiting {
+                self.repeated().recovered.notify_waiters();
+            }
+        }
+        self.permit = None;
+        done
     }
 
     /// Waits before the next attempt.
@@ -215,24 +319,68 @@ impl<'s> Attempts<'s> {
     async fn pause(&mut self, error: &StoreError) -> Result<()> {
         let Attempts { store, doing, name, .. } = *self;
         store.requests.failed();
-        if !may_pass(error) && !is_taken(error) {
-            return Err(failed(&store.name, doing, name, error));
+        let is_reached = store.is_reached.load(Ordering::Relaxed);
+        match trouble(error) {
+            _ if is_taken(error) => {}
+            Trouble::Passing => {}
+            // Perhaps there are others by now.
+            Trouble::Refused if is_reached => store.renew.store(true, Ordering::Relaxed),
+            Trouble::Refused | Trouble::Full | Trouble::Final => {
+                return Err(failed(&store.name, doing, name, error));
+            }
         }
-        let spent = self.begun.elapsed();
-        if spent + self.pause > store.limits.patience {
+        let (spent, limit) = (self.begun.elapsed(), self.limit());
+        let repeated = self.repeated();
+        if !self.is_waiting {
+            self.is_waiting = true;
+            repeated.waiting.fetch_add(1, Ordering::Relaxed);
+        }
+        let pause = self.next_pause();
+        if spent + pause > limit {
+            if !is_reached {
+                return Err(failed(&store.name, doing, name, error));
+            }
             let (store, why, seconds) = (&store.name, reason(error), spent.as_secs());
             let message = format!("{store}: {doing} {name} failed for {seconds} s: {why}");
             return Err(Error::refused(Code::Io, message));
         }
-        // Once: the pauses double.
-        if (NOTICED..NOTICED * 2).contains(&self.pause) {
-            let (at, why, seconds) = (&store.name, reason(error), store.limits.patience.as_secs());
+        if !self.is_noticed && self.pause >= NOTICED {
+            self.is_noticed = true;
+            let (at, why, seconds) = (&store.name, reason(error), limit.as_secs());
             (store.notice)(&format!(
                 "{at}: {doing} {name} has failed ({why}); trying again for {seconds} s"
             ));
         }
-        tokio::time::sleep(self.pause).await;
+        let recovered = repeated.recovered.notified();
+        // Another one has succeeded: the store is back.
+        let _ = timeout(pause, recovered).await;
+        self.permit = repeated.permits.acquire().await.ok();
         self.pause = (self.pause * 2).min(PAUSE_MAX);
         Ok(())
     }
+
+    /// The next pause: half to all of what is due.
+    fn next_pause(&self) -> Duration {
+        let waiting = self.repeated().waiting.load(Ordering::Relaxed);
+        let due = self.pause.max(PAUSE_EACH * waiting);
+        let asked = self.asked.unwrap_or_default().min(ASKED_MAX);
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let random = self.store.random.fetch_add(step, Ordering::Relaxed).wrapping_mul(step) >> 32;
+        asked.max(due / 2 + due / 2 * (random as u32 % 1024) / 1024)
+    }
+}
+
+impl Drop for Attempts<'_> {
+    fn drop(&mut self) {
+        if self.is_waiting {
+            self.repeated().waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The error of a store that does not answer.
+#[cold]
+fn silent(after: Duration) -> StoreError {
+    let source = format!("it has not answered within {:.1} s", after.as_secs_f64()).into();
+    StoreError::Generic { store: "store", source }
 }

@@ -37,6 +37,10 @@ pub trait Device: Send + Sync {
         Ok(())
     }
     /// Makes completed writes durable.
+    ///
+    /// # Errors
+    /// `NoSpace`: the storage below has no room for them. They are kept, and the next flush may
+    /// succeed. After every other error nobody knows which of them are durable.
     fn flush(&self) -> Result<()>;
     /// Hint that these bytes are no longer needed. Afterwards they may read as old data or zeros.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
@@ -58,6 +62,11 @@ pub trait Device: Send + Sync {
     }
     /// Returns whether writes never fail for want of space: nothing need be kept for later.
     fn never_full(&self) -> bool {
+        false
+    }
+    /// Returns whether the storage below has no room at present: no call may begin that needs some.
+    /// Writes are taken all the same, because calls that free space need them.
+    fn is_full(&self) -> bool {
         false
     }
     /// Returns whether writes become durable in the order in which they are made: a crash leaves

@@ -104,6 +104,9 @@ impl Device for MeasuredDevice {
     fn never_full(&self) -> bool {
         self.inner.never_full()
     }
+    fn is_full(&self) -> bool {
+        self.inner.is_full()
+    }
     fn keeps_order(&self) -> bool {
         self.inner.keeps_order()
     }

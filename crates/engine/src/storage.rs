@@ -66,7 +66,7 @@ pub(crate) fn bucket_options(options: &OpenOptions) -> Options {
         directory: disk.directory.clone(),
         bytes: disk.bytes,
     });
-    let limits = Limits { patience: options.patience };
+    let limits = Limits { patience: options.patience, ..Limits::default() };
     let all = Options::default();
     let cache_bytes = match options.cache_bytes {
         0 => all.cache_bytes,

@@ -69,12 +69,19 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes the device. A failure poisons the journal.
+    /// Flushes the device. A failure poisons the journal, unless the device keeps what it has no
+    /// room for.
     pub(crate) fn flush(&self) -> Result<()> {
         self.check_poison()?;
         self.io.counters.add(Counter::Flushes, 1);
         self.io.segments.before_flush();
-        self.io.device.flush().map_err(|e| self.poison(&format!("journal: {e}")))
+        let device = &self.io.device;
+        device.flush().map_err(|error| {
+            match device.keeps_order() && error.code() == Code::NoSpace {
+                true => error,
+                false => self.poison(&format!("journal: {error}")),
+            }
+        })
     }
 
     /// See `Journal::flush_boundary`.

@@ -16,6 +16,7 @@
 //! A dev-dependency: nothing that is released uses it.
 
 mod inputs;
+pub mod s3;
 mod waits;
 
 pub use inputs::property;

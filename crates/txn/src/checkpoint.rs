@@ -244,8 +244,17 @@ impl Store {
         let done = self.checkpoint_steps(&mut published, reason, boundary);
         self.counters.took(Timed::Checkpoint, begun.elapsed(), done.is_err(), 0);
         drop(careful);
-        if let Err(e) = &done {
-            self.poison(&format!("checkpoint failed: {e}"));
+        // Where the device keeps the order of writes, the checkpoint is complete before.
+        let flushes = reason.is_awaited() && self.device.keeps_order();
+        let done = done.and_then(|()| match flushes && !planted::is(Defect::SuperblockFlush) {
+            true => self.flush(),
+            false => Ok(()),
+        });
+        match &done {
+            // The device keeps what it has no room for: only the caller's wait is in vain.
+            Err(e) if self.device.keeps_order() && e.code() == Code::NoSpace => {}
+            Err(e) => self.poison(&format!("checkpoint failed: {e}")),
+            Ok(()) => {}
         }
         *self.checkpoints.lock() += 1;
         self.checkpoint_done.notify_all();
@@ -304,7 +313,7 @@ impl Store {
         if !self.device.keeps_order() && !planted::is(Defect::CheckpointFlush) {
             self.flush()?;
         }
-        write_superblock(self, &superblock, reason.is_awaited())?;
+        write_superblock(self, &superblock)?;
         let image = Image { checkpoint: next, at: ptr, orphan_blocks, usage };
         *published = Published::now(superblock, image);
         self.cache.written();
@@ -393,25 +402,19 @@ impl Store {
         let mut published = self.published.lock();
         let sequence = published.superblock.sequence + 1;
         let next = Superblock { sequence, ..published.superblock };
-        write_superblock(self, &next, false)?;
+        write_superblock(self, &next)?;
         published.superblock = next;
         Ok(())
     }
 }
 
-/// Writes the copy whose turn it is, and flushes. Where the device keeps the order of writes, only
-/// if it is `awaited`.
-pub(crate) fn write_superblock(
-    store: &Store,
-    superblock: &Superblock,
-    awaited: bool,
-) -> Result<()> {
+/// Writes the copy whose turn it is, and flushes, unless the device keeps the order of writes.
+pub(crate) fn write_superblock(store: &Store, superblock: &Superblock) -> Result<()> {
     let mut raw = superblock.encode();
     raw.resize(superblock::BLOCK, 0);
     let copy = superblock::COPIES[(superblock.sequence % 2) as usize];
     store.device.write_at(&raw, copy)?;
-    let flushes = awaited || !store.device.keeps_order();
-    if flushes && !planted::is(Defect::SuperblockFlush) {
+    if !store.device.keeps_order() && !planted::is(Defect::SuperblockFlush) {
         store.flush()?;
     }
     Ok(())

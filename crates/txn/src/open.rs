@@ -251,7 +251,7 @@ fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered
         clean: false,
         ..*sb
     };
-    write_superblock(store, &next, false)?;
+    write_superblock(store, &next)?;
     published.superblock = next;
     drop(published);
     // Both copies: the older one must not say "clean" once there are records to replay.

@@ -128,7 +128,7 @@ impl History {
     fn options(&mut self) -> Options {
         Options {
             force: true,
-            limits: Limits { patience: Duration::from_secs(300) },
+            limits: Limits { patience: Duration::from_secs(300), first: Duration::from_secs(300) },
             staged_max: [100 << 10, 16 << 20][self.random.below(2) as usize],
             log_objects_max: 1 + self.random.below(6),
             layering: Layering { parts: 1 + self.random.below(3) as usize, whole_max: 0 },

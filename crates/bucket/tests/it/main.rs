@@ -6,3 +6,4 @@ mod disk;
 mod failover;
 mod fencing;
 mod follow;
+mod weather;

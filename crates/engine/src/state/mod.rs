@@ -299,6 +299,10 @@ impl State {
     /// space by reaping, checkpoints and cleaning.
     #[inline]
     pub(crate) fn begin_space(&self, bytes: u64, kind: RecordKind) -> Result<Txn<'_>> {
+        // Nothing that could be freed here would help.
+        if self.store.device().is_full() {
+            return Err(Error::Code(Code::NoSpace));
+        }
         match self.store.begin(Need::Space(bytes), kind) {
             Err(e) if e.is(Code::NoSpace) => {
                 self.may_free()?;
