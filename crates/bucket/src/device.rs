@@ -82,8 +82,16 @@ impl BucketDevice {
             if there.is_some() && !create.overwrite {
                 return Err(open::occupied(store));
             }
-            // Last: it takes a minute.
+            // Last: it takes seconds.
             if let Some(extent) = create.race {
+                if extent.keys > Race::SHORT.keys {
+                    (options.notice)(&format!(
+                        "{}: testing that the store lets only one of many writers create an object \
+                         (up to {} requests)",
+                        place.name,
+                        extent.keys * (extent.writers + 2)
+                    ));
+                }
                 let (objects, prefix) = (place.objects.clone(), &place.prefix);
                 race(objects, prefix, &place.name, extent, create.progress).await?;
             }

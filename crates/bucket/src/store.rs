@@ -213,7 +213,8 @@ impl Store {
     /// Lists the names below `folder`, relative to the volume's prefix, with the objects' sizes, at
     /// most `max` of them. The list may lag behind what was written and deleted.
     pub(crate) async fn list(&self, folder: &str, max: usize) -> Result<Vec<(String, u64)>> {
-        let mut attempts = Attempts::begin(self, "listing", folder);
+        let shown = if folder.is_empty() { "its objects" } else { folder };
+        let mut attempts = Attempts::begin(self, "listing", shown);
         let path = self.at(folder);
         loop {
             self.requests.add(Request::List, 0);

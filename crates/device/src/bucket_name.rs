@@ -4,10 +4,14 @@
 /// Schemes of URLs.
 const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
-/// Returns whether this names a bucket and not a file: it starts with a scheme and `://`.
+/// Returns whether this names a bucket and not a file: it starts with a scheme, in capitals or not,
+/// and `://`.
 pub fn is_bucket(name: &[u8]) -> bool {
     SCHEMES.iter().any(|scheme| {
-        name.strip_prefix(scheme.as_bytes()).is_some_and(|rest| rest.starts_with(b"://"))
+        let rest = name.split_at_checked(scheme.len());
+        rest.is_some_and(|(start, rest)| {
+            start.eq_ignore_ascii_case(scheme.as_bytes()) && rest.starts_with(b"://")
+        })
     })
 }
 
@@ -17,7 +21,7 @@ mod tests {
 
     #[test]
     fn urls_of_buckets_are_told_from_paths() {
-        for url in ["s3://b/p", "gs://b", "az://c/p", "file:///tmp"] {
+        for url in ["s3://b/p", "S3://b/p", "gs://b", "az://c/p", "file:///tmp"] {
             assert!(is_bucket(url.as_bytes()), "{url}");
         }
         for path in ["s3:/b", "s3", "/s3://b", "http://b/p", "vol.img:/a"] {

@@ -96,12 +96,6 @@ pub(crate) fn make_bucket(path: &Path, options: &MkfsOptions) -> Result<Arc<dyn 
         race: (!options.trust_store).then_some(race),
         progress: |_| {},
     };
-    if create.race.is_some() && !is_directory {
-        (options.notice)(&format!(
-            "{}: testing that the store lets only one of many writers create an object (a minute)",
-            place.name()
-        ));
-    }
     let of_bucket = Options { notice: options.notice, ..Options::default() };
     let device = BucketDevice::create(&place, &create, of_bucket, Runtime::start()?)?;
     Ok(Arc::new(device))

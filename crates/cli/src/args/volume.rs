@@ -64,7 +64,7 @@ pub(crate) struct MkfsArgs {
     pub force: bool,
     /// In a bucket: do not test that the store lets only one of many writers create an object
     ///
-    /// The test takes up to a minute and 64,000 requests. A store that fails it would let two
+    /// The test takes some seconds and up to 3,400 requests. A store that fails it would let two
     /// mounts destroy the volume.
     #[arg(long)]
     pub trust_store: bool,

@@ -3,6 +3,7 @@
 use crate::common;
 
 use crate::common::Scratch;
+use shoal_skip::s3::{Server, Weather};
 use shoal_skip::wait_until;
 
 /// A scratch folder with an empty bucket, and its URL.
@@ -272,4 +273,121 @@ fn roles_that_make_no_sense_are_refused() {
     mount("follow", &url).fails(2, &["there is no volume"]);
     scratch.shoal(["remount", "--promote", "m"]).fails(1, &["is not a mount"]);
     assert_eq!(scratch.shoal(["remount", "--takeover", "--promote", "m"]).status(), Some(2));
+}
+
+/// The beginning of a shell's line that uses a store.
+fn variables(server: &Server) -> String {
+    let all = server.variables().into_iter();
+    all.map(|(name, value)| format!("export {name}={value}; ")).collect()
+}
+
+#[test]
+fn mistakes_with_a_store_are_one_line() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    let fails = |line: &str, part: &str| {
+        let said = scratch.shell(&format!("{with} {line}")).fails(2, &[part]);
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    };
+    fails("AWS_ENDPOINT_URL=localhost:9000 shoal ls s3://b/v", "must begin with https://");
+    fails("AWS_ACCESS_KEY_ID=nobody shoal ls s3://b/v", "are the keys right?");
+    fails("shoal ls S3://b/v", "there is no volume");
+    server.set_weather(|_| Weather::Answer(404, "NoSuchBucket", ""));
+    fails("shoal mkfs s3://b/v", "no such bucket");
+}
+
+/// The mount of a store in a machine of a test, on `m`, with files that its server has in memory,
+/// in `known`, and others.
+fn stored(options: &str) -> Option<(Scratch, Server, String)> {
+    let (scratch, server) = (Scratch::to_mount()?, Server::start());
+    let with = variables(&server);
+    scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/v")).ok();
+    let mount = format!("{with} shoal mount -o {options} s3://b/v m; ");
+    scratch
+        .shell(&format!(
+            "{mount} mkdir m/known m/other; for n in 1 2 3 4 5 6 7 8; do \
+             head -c 3000000 /dev/urandom >m/other/$n; echo $n >m/known/$n; done; cp -r m/other was; \
+             shoal umount m; {mount} cat m/known/* >/dev/null; ls -l m m/known m/other >/dev/null"
+        ))
+        .ok();
+    Some((scratch, server, with))
+}
+
+/// Ends a test that would wait for ever.
+const LIMIT: &str = "timeout 300 bash -ec ";
+
+#[test]
+fn a_store_that_hangs_stops_only_those_who_need_it() {
+    for rings in ["io_uring=off,threads=2", "io_uring=auto"] {
+        let Some((scratch, server, _)) = stored(rings) else { return };
+        let before = server.requests();
+        server.set_weather(|request| match request.method.as_str() {
+            "GET" => Weather::Hang,
+            _ => Weather::Fair,
+        });
+        let readers: Vec<_> = (0..40)
+            .map(|n| {
+                let line = format!("exec cat m/other/{}", n % 8 + 1);
+                std::process::Command::new("sh")
+                    .args(["-c", &line])
+                    .current_dir(scratch.path("."))
+                    .stdout(std::process::Stdio::piped())
+                    .spawn()
+                    .expect("a shell")
+            })
+            .collect();
+        wait_until("they ask the store", || server.requests() > before);
+        let mut readers = readers;
+        let ended = |reader: &mut std::process::Child| reader.try_wait().expect("ours").is_some();
+        let use_it = "ls m/known >l; cat m/known/* >l; stat m/known/3 >l; echo x >m/known/new; \
+                      mv m/known/new m/known/newer; rm m/known/newer; mkdir m/d; rmdir m/d";
+        for _ in 0..10 {
+            scratch.shell(&format!("{LIMIT} '{use_it}'")).ok();
+        }
+        assert!(!readers.iter_mut().any(ended), "they wait");
+        let mut killed = readers.split_off(20);
+        for victim in &mut killed {
+            victim.kill().expect("it is ours");
+            let status = victim.wait().expect("it leaves, while the store hangs");
+            assert!(!status.success());
+        }
+        server.set_weather(|_| Weather::Fair);
+        for reader in readers {
+            let output = reader.wait_with_output().expect("it ends");
+            assert!(output.status.success() && output.stdout.len() == 3_000_000);
+        }
+        scratch.shell("diff -r was m/other && shoal umount m").ok();
+    }
+}
+
+#[test]
+fn refusals_and_a_quota_of_a_store_lose_nothing() {
+    let Some((scratch, server, with)) = stored("io_uring=off") else { return };
+    // Refused for a while.
+    server.set_weather(|request| match request.method.as_str() {
+        "PUT" => Weather::Answer(403, "AccessDenied", ""),
+        _ => Weather::Fair,
+    });
+    let before = server.requests();
+    let sync = std::thread::scope(|scope| {
+        let sync = scope.spawn(|| scratch.shell("echo kept >m/kept; shoal sync m"));
+        wait_until("it is repeated", || server.requests() > before + 3);
+        scratch.shell(&format!("{LIMIT} 'echo more >m/more; cat m/kept m/known/1 >l'")).ok();
+        server.set_weather(|_| Weather::Fair);
+        sync.join().expect("a result")
+    });
+    sync.ok();
+    // Full.
+    server.set_quota(server.bytes());
+    scratch.shell("echo staged >m/staged && shoal sync m").fails(1, &["No space left"]);
+    scratch.shell("! cp m/known/1 m/large 2>err && grep -q 'No space left' err").ok();
+    scratch.shell(&format!("{LIMIT} 'rm m/other/8; cat m/staged >l; df m >l'")).ok();
+    let info = scratch.shoal(["info", "m"]).ok();
+    assert!(!info.contains("read-only"), "{info}");
+    server.set_quota(u64::MAX);
+    let soon = "soon 'echo again >m/again' && shoal sync m && shoal umount m";
+    scratch.shell(&format!("{SOON}{soon}")).ok();
+    let list = format!("{with} shoal cat s3://b/v:/kept s3://b/v:/more s3://b/v:/staged");
+    assert_eq!(scratch.shell(&list).ok(), "kept\nmore\nstaged\n");
+    assert!(scratch.shell(&format!("{with} shoal fsck s3://b/v")).ok().contains("clean"));
 }

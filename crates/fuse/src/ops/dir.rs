@@ -37,7 +37,7 @@ pub(crate) fn readdirplus(cx: &mut Context<'_>, request: &mut Request<'_>) -> Ou
         all = match attr {
             Ok(attr) => listing.add_plus(&entry, attr),
             // The thread must not wait: not one of the file's.
-            Err(error) if error.is(Code::Again) => {
+            Err(error) if error.code() == Code::Again => {
                 refused = Some(error);
                 false
             }

@@ -95,7 +95,7 @@ fn report(error: &shoal::raw::Error) -> Errno {
         // Logged once by the volume itself; each later write would repeat it.
         shoal::raw::Error::Poisoned(_) => tracing::debug!(%error, "request refused"),
         // The request is made again, by a thread that may wait.
-        _ if error.is(shoal::raw::Code::Again) => {}
+        _ if error.code() == shoal::raw::Code::Again => {}
         _ => tracing::error!(%error, "request failed"),
     }
     Errno(error.errno())

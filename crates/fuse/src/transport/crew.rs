@@ -9,8 +9,9 @@
 //! Waking a thread takes longer than most waits. As long as others read, a free place is left to
 //! whoever gave it away, and to others only after [`SHORT`]: whoever reads next sees to that.
 //!
-//! Above [`THREADS_MAX`] requests that must wait are put into a queue, up to [`QUEUE_MAX`] bytes;
-//! with more, places are given up only when a thread is free.
+//! A thread costs up to some megabytes, with all that its allocator keeps. So above [`THREADS_MAX`]
+//! requests that must wait are put into a queue, up to [`QUEUE_MAX`] bytes; with more, places are
+//! given up only when a thread is free.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Most threads.
-const THREADS_MAX: usize = 1024;
+const THREADS_MAX: usize = 128;
 /// Most bytes of requests in the queue.
 const QUEUE_MAX: usize = 64 << 20;
 /// Longest wait for which a place may stay free.

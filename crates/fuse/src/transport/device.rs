@@ -86,8 +86,10 @@ struct Place {
 struct Apart {
     /// Descriptor through which it was read, and must be answered.
     device: Arc<OwnedFd>,
-    buffer: Vec<u8>,
-    filled: usize,
+    request: Vec<u8>,
+    /// Bytes that it needs with its reply.
+    room: usize,
+    unique: u64,
 }
 
 /// State shared by the threads of a mount.
@@ -148,15 +150,20 @@ impl<S: Serve> Server<S> {
         }
     }
 
-    /// Answers a request that waits when its caller is killed.
-    fn let_go_if_killed(&self, request: &Request<'_>, device: Arc<OwnedFd>) {
-        let InHeader { unique, pid, .. } = request.header;
+    /// Notes a request that must wait: it is answered when its caller is killed.
+    fn set_apart(&self, device: &Arc<OwnedFd>, request: Vec<u8>, room: usize) -> Apart {
+        // It was parsed before.
+        let header =
+            InHeader::read_from_prefix(&request).map_or_else(|_| <_>::default(), |it| it.0);
+        let InHeader { unique, pid, .. } = header;
+        let by = device.clone();
         let release = move || {
             let head = OutHeader { len: OUT as u32, error: -Errno::EINTR.0, unique };
             // It may have been answered, or the mount be gone.
-            let _ = send(device.as_fd(), head.as_bytes());
+            let _ = send(by.as_fd(), head.as_bytes());
         };
         self.waiting.begin(unique, pid, Box::new(release), &self.threads);
+        Apart { device: device.clone(), request, room, unique }
     }
 }
 
@@ -276,12 +283,11 @@ impl<S: Serve> Thread<'_, S> {
             match self.answer(&place.device, &mut place.buffer, filled, false) {
                 Answered::Yes => {}
                 Answered::Gone => return Next::End,
-                Answered::Later(bytes) => {
-                    let mut buffer = vec![0; bytes.max(filled)];
-                    buffer[..filled].copy_from_slice(&place.buffer[..filled]);
-                    let apart = Apart { device: place.device.clone(), buffer, filled };
+                Answered::Later(room) => {
+                    let request = place.buffer[..filled].to_vec();
+                    let apart = self.server.set_apart(&place.device, request, room);
                     // Unless there are too many threads.
-                    if let Some(apart) = self.server.crew.put_off(apart, bytes) {
+                    if let Some(apart) = self.server.crew.put_off(apart, filled) {
                         relieve(self.server, self.server.crew.give(place));
                         return self.wait(apart);
                     }
@@ -294,7 +300,14 @@ impl<S: Serve> Thread<'_, S> {
     /// Answers a request that must wait.
     #[cold]
     fn wait(&mut self, apart: Apart) -> Next {
-        let Apart { device, mut buffer, filled } = apart;
+        let Apart { device, request: mut buffer, room, unique } = apart;
+        let filled = buffer.len();
+        if !self.server.waiting.is_waiting(unique) {
+            // Its caller was killed before.
+            self.end();
+            return Next::GoOn;
+        }
+        buffer.resize(room.max(filled), 0);
         let next = match self.answer(&device, &mut buffer, filled, true) {
             // Who may wait puts nothing off.
             Answered::Yes | Answered::Later(_) => Next::GoOn,
@@ -326,7 +339,6 @@ impl<S: Serve> Thread<'_, S> {
         }
         if may_wait {
             request.let_wait();
-            server.let_go_if_killed(&request, device.clone());
         } else if worker.may_block(&request) {
             return Answered::Later(start + request.reply_max());
         }

@@ -66,6 +66,11 @@ impl Waiting {
         }
     }
 
+    /// Returns whether a request waits: its caller has not been killed.
+    pub(super) fn is_waiting(&self, unique: u64) -> bool {
+        self.state.lock().requests.contains_key(&unique)
+    }
+
     /// Records that a request has been carried out. `false`: its caller is gone, and it was
     /// answered.
     pub(super) fn end(&self, unique: u64) -> bool {

@@ -66,7 +66,7 @@ impl Apart {
         {
             part.copy_from_slice(&bytes[..part.len()]);
         }
-        let header = header(&head);
+        let header = header_in(&head);
         let (entry, _) = RingEntry::read_from_prefix(slot.entry).unwrap_or((none(), &[]));
         let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
         let filled = (entry.payload_size as usize).min(slot.payload.len());
@@ -80,11 +80,6 @@ impl Apart {
     pub(super) fn slot(&mut self) -> Slot<'_> {
         let [in_out, op, entry] = parts(&mut self.head);
         Slot { in_out, op, entry, payload: &mut self.payload }
-    }
-
-    /// Returns the header of the request.
-    pub(super) fn header(&self) -> InHeader {
-        header(&self.head)
     }
 
     /// Copies the reply to the slot.
@@ -126,7 +121,12 @@ fn parts(head: &mut [u8; RING_HEAD]) -> [&mut [u8]; 3] {
     [in_out, op, entry]
 }
 
-fn header(head: &[u8; RING_HEAD]) -> InHeader {
+/// Returns the header of the request in a slot.
+pub(super) fn header(slot: &Slot<'_>) -> InHeader {
+    header_in(slot.in_out)
+}
+
+fn header_in(head: &[u8]) -> InHeader {
     InHeader::read_from_prefix(head).map_or_else(|_| none(), |(it, _)| it)
 }
 

@@ -1,14 +1,16 @@
 //! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
-//! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
-//! their requests have been taken, and a thousand that wait for a device that hangs stop nobody.
+//! There are as many as such requests at a time, up to a limit: callers in `fsync` share a commit
+//! only if all of their requests have been taken. Further ones are in a queue, so a thousand that
+//! wait for a device that hangs stop nobody.
 //!
 //! A helper works on a copy of the request, so that its slot can be answered when its caller is
 //! killed.
 
-use super::answer::{Apart, Thread, answer, fail};
+use super::answer::{Apart, Thread, answer, fail, header};
 use super::inbox::Inbox;
 use super::slots::{Held, Slots};
+use crate::protocol::wire::InHeader;
 use crate::protocol::{Errno, Opcode};
 use crate::service::Serve;
 use crate::transport::Threads;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most helpers; further requests wait for a free one.
-const HELPERS_MAX: usize = 1024;
+const HELPERS_MAX: usize = 128;
 /// Helpers that stay; further ones end after [`IDLE`] without work.
 const HELPERS_KEPT: usize = 8;
 const IDLE: Duration = Duration::from_secs(10);
@@ -42,13 +44,21 @@ struct State {
 }
 
 /// A request to be answered.
+#[derive(Clone)]
 pub(super) struct Job {
-    /// Slot of the request and its reply.
-    pub held: Held,
+    /// Slot of the request and its reply; whoever answers takes it.
+    pub held: Arc<Mutex<Option<Held>>>,
     /// Memory of that slot.
     pub slots: Arc<Slots>,
     /// Inbox of the ring that gets it back.
     pub inbox: Arc<Inbox>,
+}
+
+impl Job {
+    fn header(&self) -> InHeader {
+        let mut held = self.held.lock();
+        held.as_mut().map_or_else(InHeader::default, |held| header(&self.slots.open(held)))
+    }
 }
 
 impl<S: Serve> Helpers<S> {
@@ -65,8 +75,29 @@ impl<S: Serve> Helpers<S> {
         Arc::new(Helpers { shared, threads, waiting, state, wake })
     }
 
-    /// Passes a job to a helper, or returns it if there can be none.
-    pub(super) fn give(self: &Arc<Self>, job: Job) -> Result<(), Job> {
+    /// Passes a job to a helper, or returns its slot if there can be none.
+    pub(super) fn give(self: &Arc<Self>, job: Job) -> Result<(), Held> {
+        let header = job.header();
+        let release = {
+            let Job { held, slots, inbox } = job.clone();
+            move || {
+                if let Some(mut held) = held.lock().take() {
+                    fail(slots.open(&mut held), header.unique, Errno::EINTR);
+                    inbox.answered(held);
+                }
+            }
+        };
+        self.waiting.begin(header.unique, header.pid, Box::new(release), &self.threads);
+        match self.put(job) {
+            Ok(()) => Ok(()),
+            Err(job) => {
+                let _ = self.waiting.end(header.unique);
+                job.held.lock().take().map_or(Ok(()), Err)
+            }
+        }
+    }
+
+    fn put(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let mut state = self.state.lock();
         state.jobs.push_back(job);
         if state.idle >= state.jobs.len() || state.helpers == HELPERS_MAX {
@@ -104,21 +135,11 @@ impl<S: Serve> Helpers<S> {
     }
 
     fn work(&self, worker: &mut S, job: Job) {
-        let Job { mut held, slots, inbox } = job;
-        let mut apart = Apart::of(&mut slots.open(&mut held));
-        let header = apart.header();
-        // Whoever answers takes the slot.
-        let held = Arc::new(Mutex::new(Some(held)));
-        let release = {
-            let (held, slots, inbox) = (held.clone(), slots.clone(), inbox.clone());
-            move || {
-                if let Some(mut held) = held.lock().take() {
-                    fail(slots.open(&mut held), header.unique, Errno::EINTR);
-                    inbox.answered(held);
-                }
-            }
-        };
-        self.waiting.begin(header.unique, header.pid, Box::new(release), &self.threads);
+        let header = job.header();
+        let Job { held, slots, inbox } = job;
+        // Its caller may have been killed before.
+        let apart = held.lock().as_mut().map(|held| Apart::of(&mut slots.open(held)));
+        let Some(mut apart) = apart else { return };
         let done = answer(worker, apart.slot(), Thread::Helper);
         debug_assert!(done, "a helper answers everything");
         let _ = self.waiting.end(header.unique);

@@ -18,6 +18,7 @@ use crate::protocol::wire::{
 use crate::service::Serve;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
+use parking_lot::Mutex;
 use rustix::event::PollFlags;
 use rustix::io::Errno as Os;
 use std::io;
@@ -134,10 +135,11 @@ impl<S: Serve> Lane<S> {
             return self.commit(held);
         }
         let (slots, inbox) = (self.slots.clone(), self.inbox.clone());
+        let held = Arc::new(Mutex::new(Some(held)));
         match self.helpers.give(Job { held, slots, inbox }) {
             Ok(()) => self.away += 1,
             // No helper: answered here, and all other callers wait.
-            Err(Job { mut held, .. }) => {
+            Err(mut held) => {
                 answer(&mut self.worker, self.slots.open(&mut held), Thread::Helper);
                 self.commit(held);
             }
