@@ -121,7 +121,7 @@ pub fn is_again() -> bool {
     state::get() == Reads::Again
 }
 
-/// Whether the thread may wait for the device.
+/// The right of the thread to wait for the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waits {
     May,

@@ -30,7 +30,7 @@ const EARLY: Duration = Duration::from_secs(60);
 /// The values of variables.
 pub(crate) type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// Where credentials come from.
+/// The source of credentials.
 pub(crate) enum Source {
     /// The library knows how to get them.
     Library,
@@ -77,7 +77,7 @@ pub(crate) fn source(files: &Files, env: Env<'_>, renew: &Arc<AtomicBool>) -> So
     }
 }
 
-/// Returns whether this may be a machine of Amazon's: elsewhere nobody answers, which takes a while.
+/// Returns whether this may be a machine of Amazon's. Elsewhere nobody answers, after a while.
 fn may_have_role(env: Env<'_>) -> bool {
     if env("AWS_EC2_METADATA_DISABLED").is_some_and(|it| it.eq_ignore_ascii_case("true")) {
         return false;
@@ -100,7 +100,7 @@ pub(crate) struct Files {
     config: PathBuf,
 }
 
-/// What tells one state of the files from another.
+/// A state of the files, as far as it differs from others.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
 impl Files {
@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn sections_of_both_files() {
-        let text = "# mine\n[default]\naws_access_key_id=A\n\n[ profile  work ]\nregion = eu-1 # near\n\
+        let text = "# mine\n[default]\naws_access_key_id=A\n\n[ profile  work ]\n\
+                    region = eu-1 # near\n\
                     s3 =\n  addressing_style = path\nENDPOINT_URL=http://h:1\n[other]\nregion=x\n";
         let found = section(text, &["profile work", "work"]);
         assert_eq!(found["region"], "eu-1");

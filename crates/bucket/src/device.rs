@@ -201,8 +201,8 @@ impl BucketDevice {
         Err(Error::Device(Box::new(DeviceFailure { operation, device, offset, len, errno: 0 })))
     }
 
-    /// What is written although the store has no room stays in memory, up to a limit: removals, and
-    /// checkpoints of them.
+    /// Waits while too much is in memory that the store has no room for: removals, and checkpoints
+    /// of them.
     fn wait_for_room(&self) -> Result<()> {
         let shared = &self.shared;
         let most = shared.options.staged_max * BYTES_WAITING_MAX;

@@ -51,7 +51,7 @@ const REFUSED: [&str; 5] = [
 /// An object ends before the range that was asked for.
 const SHORT: [&str; 2] = ["<Code>InvalidRange</Code>", "status code: 416 "];
 
-/// What to do about a refusal, by its code.
+/// Remedies of refusals, by their codes.
 const REMEDIES: [(&str, &str); 6] = [
     ("SignatureDoesNotMatch", "is the secret key right?"),
     ("InvalidAccessKeyId", "the store does not know this access key: are the keys right?"),

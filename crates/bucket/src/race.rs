@@ -26,8 +26,8 @@ pub struct Race {
 }
 
 impl Race {
-    /// A hundred objects with 32 writers each; fewer of a slow store. One that ignores the condition
-    /// fails with the first object, one that looks and then writes within a few.
+    /// A hundred objects with 32 writers each; fewer of a slow store. One that ignores the
+    /// condition fails with the first object, one that looks and then writes within a few.
     pub const FULL: Race = Race { writers: 32, keys: 100, keys_min: 20 };
     /// A test that takes a second.
     pub const SHORT: Race = Race { writers: 16, keys: 20, keys_min: 20 };

@@ -45,9 +45,6 @@ layout! {
     }
 }
 
-// It is a part of the superblock, whose next field begins behind it.
-const _: () = assert!(Compression::SIZE == 4);
-
 /// Highest level of Zstandard. Higher ones need too much memory to decode.
 pub const LEVEL_MAX: u8 = 19;
 /// Level of Zstandard if none is given.

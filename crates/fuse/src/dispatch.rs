@@ -18,7 +18,7 @@ use crate::session::Session;
 use crate::streams::is_control;
 use crate::tokens::is_virtual;
 use crate::views::limit;
-use shoal::raw::{AtOnce, Ino, Outcome, at_once};
+use shoal::raw::{AtOnce, Caller, Ino, Outcome, at_once};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use zerocopy::FromBytes;
@@ -102,33 +102,8 @@ impl Serve for Worker {
         };
         let may_wait = request.may_wait() || op.is_silent();
         let mut call = || {
-            catch_unwind(AssertUnwindSafe(|| {
-                let caller = who.adopt(request, op, session.rules.kernel_checks);
-                let follows = session.views.follows();
-                let (volume, tid) = (&*session.views.get(), request.header.pid);
-                let cx = &mut Context { session, volume, who: caller, tid };
-                let answer = |cx: &mut Context<'_>, request: &mut Request<'_>| {
-                    let len = answer(op, cx, request)?;
-                    if follows {
-                        limit(op, request.body().get_mut(..len).unwrap_or_default())?;
-                    }
-                    Ok(len)
-                };
-                match before {
-                    Outcome::Undone => answer(cx, request),
-                    Outcome::Done => {
-                        ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(cx, request))
-                    }
-                    Outcome::Deadly => {
-                        tracing::error!(
-                            op = op.name(),
-                            node = request.header.nodeid,
-                            "refused: servers have died of this request"
-                        );
-                        Err(Errno::EIO)
-                    }
-                }
-            }))
+            let caller = who.adopt(request, op, session.rules.kernel_checks);
+            catch_unwind(AssertUnwindSafe(|| carry_out(op, session, caller, before, request)))
         };
         let outcome = match may_wait {
             true => AtOnce::Done(call()),
@@ -194,6 +169,38 @@ impl Serve for Worker {
                 let _ = for_each_node(reply, release);
             }
             _ => {}
+        }
+    }
+}
+
+/// Carries a request out, unless a server before this one has.
+#[inline]
+fn carry_out(
+    op: Opcode,
+    session: &Session,
+    who: &mut Caller,
+    before: Outcome,
+    request: &mut Request<'_>,
+) -> ops::Outcome {
+    let follows = session.views.follows();
+    let (volume, tid) = (&*session.views.get(), request.header.pid);
+    let cx = &mut Context { session, volume, who, tid };
+    let answer = |cx: &mut Context<'_>, request: &mut Request<'_>| {
+        let len = answer(op, cx, request)?;
+        if follows {
+            limit(op, request.body().get_mut(..len).unwrap_or_default())?;
+        }
+        Ok(len)
+    };
+    match before {
+        Outcome::Undone => answer(cx, request),
+        Outcome::Done => {
+            ops::resent::answer(op, cx, request).unwrap_or_else(|| answer(cx, request))
+        }
+        Outcome::Deadly => {
+            let (op, node) = (op.name(), request.header.nodeid);
+            tracing::error!(op, node, "refused: servers have died of this request");
+            Err(Errno::EIO)
         }
     }
 }
@@ -278,7 +285,7 @@ mod tests {
     use crate::session::Rules;
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::raw::{Caller, Code, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
+    use shoal::raw::{Code, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
     use shoal_skip::property;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;

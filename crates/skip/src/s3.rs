@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 /// The access key that is accepted at first.
 pub const KEY: &str = "test-key";
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// It is carried out.

@@ -303,13 +303,11 @@ fn stored(options: &str) -> Option<(Scratch, Server, String)> {
     let with = variables(&server);
     scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/v")).ok();
     let mount = format!("{with} shoal mount -o {options} s3://b/v m; ");
-    scratch
-        .shell(&format!(
-            "{mount} mkdir m/known m/other; for n in 1 2 3 4 5 6 7 8; do \
-             head -c 3000000 /dev/urandom >m/other/$n; echo $n >m/known/$n; done; cp -r m/other was; \
-             shoal umount m; {mount} cat m/known/* >/dev/null; ls -l m m/known m/other >/dev/null"
-        ))
-        .ok();
+    let make = "mkdir m/known m/other; for n in 1 2 3 4 5 6 7 8; do \
+                head -c 3000000 /dev/urandom >m/other/$n; echo $n >m/known/$n; done; \
+                cp -r m/other was; shoal umount m; ";
+    let learn = "cat m/known/* >/dev/null; ls -l m m/known m/other >/dev/null";
+    scratch.shell(&format!("{mount}{make}{mount}{learn}")).ok();
     Some((scratch, server, with))
 }
 
