@@ -27,6 +27,7 @@
 pub use crate::error::Cold;
 use crate::{Error, Result};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// State of the thread: reads allowed, to be refused in the next transaction, or refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +45,11 @@ enum Reads {
 const ATTEMPTS: usize = 256;
 
 /// Attempts to take a lock, with a yield before each: some tens of microseconds.
-const LOCK_TRIES: usize = 64;
+const LOCK_YIELDS: usize = 64;
+/// Further attempts, with a pause before each: a holder may have been interrupted. What is refused
+/// may get behind others that wait for the device.
+const LOCK_PAUSES: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
 /// Runs `call`. When it fails with [`Error::Cold`], reads the object with `warm` and runs it again.
 ///
@@ -187,8 +192,11 @@ pub fn lock<G>(mut attempt: impl FnMut() -> Option<G>, wait: impl FnOnce() -> G)
     if !must_not_wait() {
         return Ok(wait());
     }
-    for _ in 0..LOCK_TRIES {
-        std::thread::yield_now();
+    for n in 0..LOCK_YIELDS + LOCK_PAUSES {
+        match n < LOCK_YIELDS {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(LOCK_PAUSE),
+        }
         if let Some(guard) = attempt() {
             return Ok(guard);
         }

@@ -9,18 +9,20 @@
 //! Waking a thread takes longer than most waits. As long as others read, a free place is left to
 //! whoever gave it away, and to others only after [`SHORT`]: whoever reads next sees to that.
 //!
-//! A thread costs up to some megabytes, with all that its allocator keeps. So above [`THREADS_MAX`]
-//! requests that must wait are put into a queue, up to [`QUEUE_MAX`] bytes; with more, places are
-//! given up only when a thread is free.
+//! A thread costs up to some megabytes, with all that its allocator keeps. So of requests that read
+//! from the device [`READS_MAX`] wait on threads, and the others in a queue. No other request, such
+//! as `fsync`, is behind them.
 
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Most threads.
-const THREADS_MAX: usize = 128;
-/// Most bytes of requests in the queue.
+/// Most requests that read from the device on threads.
+pub(crate) const READS_MAX: usize = 128;
+/// Most threads, besides those that read requests.
+const THREADS_MAX: usize = 1024;
+/// Most bytes of requests in the queue; with more, they wait on threads all the same.
 const QUEUE_MAX: usize = 64 << 20;
 /// Longest wait for which a place may stay free.
 const SHORT: Duration = Duration::from_millis(1);
@@ -53,6 +55,8 @@ struct State<P, J> {
     /// Requests, and their bytes.
     queue: VecDeque<(J, usize)>,
     queued: usize,
+    /// Requests that read from the device on threads.
+    reading: usize,
     /// Threads asleep.
     idle: usize,
     threads: usize,
@@ -74,9 +78,9 @@ impl<P, J> Crew<P, J> {
     /// Creates a crew with these places, and as many threads, which the caller starts.
     pub(super) fn new(free: Vec<P>) -> Crew<P, J> {
         let places = free.len();
-        let (queue, queued, idle) = (VecDeque::new(), 0, 0);
+        let (queue, queued, reading, idle) = (VecDeque::new(), 0, 0, 0);
         let (due, threads) = (Instant::now(), places);
-        let state = State { free, due, queue, queued, idle, threads, closed: false };
+        let state = State { free, due, queue, queued, reading, idle, threads, closed: false };
         let (is_short, state) = (AtomicBool::new(false), Mutex::new(state));
         Crew { places, is_short, state, wake: Condvar::new() }
     }
@@ -124,23 +128,30 @@ impl<P, J> Crew<P, J> {
             self.wake.notify_one();
             return Relief::Arranged;
         }
-        if state.threads >= THREADS_MAX {
+        // However many wait, there is one for each place.
+        if state.threads >= THREADS_MAX + self.places {
             return Relief::Arranged;
         }
         state.threads += 1;
         Relief::Hire
     }
 
-    /// Puts a request of so many bytes into the queue, if there are too many threads for another
-    /// one. It is returned if there are not, or too much is there.
-    pub(super) fn put_off(&self, job: J, bytes: usize) -> Option<J> {
+    /// Begins a request of so many bytes that reads from the device, or puts it into the queue:
+    /// then it is not returned. Its end must be [recorded](Crew::has_read).
+    pub(super) fn begin_read(&self, job: J, bytes: usize) -> Option<J> {
         let mut state = self.state.lock();
-        if state.idle > 0 || state.threads < THREADS_MAX || state.queued + bytes > QUEUE_MAX {
+        if state.reading < READS_MAX || state.queued + bytes > QUEUE_MAX {
+            state.reading += 1;
             return Some(job);
         }
         state.queued += bytes;
         state.queue.push_back((job, bytes));
         None
+    }
+
+    /// Records the end of a request that has read from the device.
+    pub(super) fn has_read(&self) {
+        self.state.lock().reading -= 1;
     }
 
     /// Called when a thread could not be started.
@@ -159,8 +170,11 @@ impl<P, J> Crew<P, J> {
                 self.is_short.store(!state.free.is_empty(), Relaxed);
                 return Work::Read(place);
             }
-            if let Some((job, bytes)) = state.queue.pop_front() {
+            if state.reading < READS_MAX
+                && let Some((job, bytes)) = state.queue.pop_front()
+            {
                 state.queued -= bytes;
+                state.reading += 1;
                 return Work::Answer(job);
             }
             state.idle += 1;
@@ -245,19 +259,21 @@ mod tests {
     }
 
     #[test]
-    fn with_too_many_threads_requests_wait_and_come_before_idleness() {
+    fn reads_wait_in_a_queue_and_nothing_else_does() {
         let crew = Numbers::new(vec![1]);
-        let _mine = place(&crew);
-        assert_eq!(crew.put_off(5, 1), Some(5), "a thread can be started");
-        for n in 1..THREADS_MAX {
-            assert_eq!(crew.give(n as u32), Relief::Hire);
-            place(&crew);
+        let mut mine = place(&crew);
+        for n in 0..READS_MAX as u32 {
+            assert_eq!(crew.begin_read(n, 1), Some(n));
+            assert_eq!(crew.give(mine), Relief::Hire);
+            mine = place(&crew);
         }
-        assert_eq!(crew.give(0), Relief::Arranged, "no more");
+        assert_eq!(crew.begin_read(500, QUEUE_MAX), None);
+        assert_eq!(crew.begin_read(501, 1), Some(501), "too much");
+        crew.has_read();
+        // One in fsync.
+        assert_eq!(crew.give(mine), Relief::Hire);
         place(&crew);
-        assert_eq!(crew.put_off(5, QUEUE_MAX), None);
-        assert_eq!(crew.put_off(6, 1), Some(6), "too much");
-        assert!(matches!(crew.next(), Work::Answer(5)));
-        assert_eq!(crew.put_off(6, 1), None);
+        assert!(matches!(crew.next(), Work::Answer(500)));
+        assert_eq!(crew.begin_read(502, 1), None);
     }
 }

@@ -90,6 +90,8 @@ struct Apart {
     /// Bytes that it needs with its reply.
     room: usize,
     unique: u64,
+    /// It reads from the device; others are those that always may wait.
+    reads: bool,
 }
 
 /// State shared by the threads of a mount.
@@ -151,7 +153,12 @@ impl<S: Serve> Server<S> {
     }
 
     /// Notes a request that must wait: it is answered when its caller is killed.
-    fn set_apart(&self, device: &Arc<OwnedFd>, request: Vec<u8>, room: usize) -> Apart {
+    fn set_apart(
+        &self,
+        device: &Arc<OwnedFd>,
+        request: Vec<u8>,
+        (room, reads): (usize, bool),
+    ) -> Apart {
         // It was parsed before.
         let header =
             InHeader::read_from_prefix(&request).map_or_else(|_| <_>::default(), |it| it.0);
@@ -163,7 +170,7 @@ impl<S: Serve> Server<S> {
             let _ = send(by.as_fd(), head.as_bytes());
         };
         self.waiting.begin(unique, pid, Box::new(release), &self.threads);
-        Apart { device: device.clone(), request, room, unique }
+        Apart { device: device.clone(), request, room, unique, reads }
     }
 }
 
@@ -238,7 +245,10 @@ enum Answered {
     /// The mount is gone.
     Gone,
     /// It must wait, and needs so many bytes for itself and its reply.
-    Later(usize),
+    Later {
+        room: usize,
+        reads: bool,
+    },
 }
 
 /// A thread of a mount.
@@ -283,11 +293,13 @@ impl<S: Serve> Thread<'_, S> {
             match self.answer(&place.device, &mut place.buffer, filled, false) {
                 Answered::Yes => {}
                 Answered::Gone => return Next::End,
-                Answered::Later(room) => {
-                    let request = place.buffer[..filled].to_vec();
-                    let apart = self.server.set_apart(&place.device, request, room);
-                    // Unless there are too many threads.
-                    if let Some(apart) = self.server.crew.put_off(apart, filled) {
+                Answered::Later { room, reads } => {
+                    let (device, request) = (&place.device, place.buffer[..filled].to_vec());
+                    let apart = self.server.set_apart(device, request, (room, reads));
+                    let crew = &self.server.crew;
+                    let apart = if reads { crew.begin_read(apart, filled) } else { Some(apart) };
+                    // Unless there are too many of them.
+                    if let Some(apart) = apart {
                         relieve(self.server, self.server.crew.give(place));
                         return self.wait(apart);
                     }
@@ -300,19 +312,19 @@ impl<S: Serve> Thread<'_, S> {
     /// Answers a request that must wait.
     #[cold]
     fn wait(&mut self, apart: Apart) -> Next {
-        let Apart { device, request: mut buffer, room, unique } = apart;
+        let Apart { device, request: mut buffer, room, unique, reads } = apart;
         let filled = buffer.len();
-        if !self.server.waiting.is_waiting(unique) {
-            // Its caller was killed before.
-            self.end();
-            return Next::GoOn;
+        let mut next = Next::GoOn;
+        // Else its caller was killed before.
+        if self.server.waiting.is_waiting(unique) {
+            buffer.resize(room.max(filled), 0);
+            if let Answered::Gone = self.answer(&device, &mut buffer, filled, true) {
+                next = Next::End;
+            }
         }
-        buffer.resize(room.max(filled), 0);
-        let next = match self.answer(&device, &mut buffer, filled, true) {
-            // Who may wait puts nothing off.
-            Answered::Yes | Answered::Later(_) => Next::GoOn,
-            Answered::Gone => Next::End,
-        };
+        if reads {
+            self.server.crew.has_read();
+        }
         self.end();
         next
     }
@@ -340,7 +352,7 @@ impl<S: Serve> Thread<'_, S> {
         if may_wait {
             request.let_wait();
         } else if worker.may_block(&request) {
-            return Answered::Later(start + request.reply_max());
+            return Answered::Later { room: start + request.reply_max(), reads: false };
         }
         let room = start + request.reply_max();
         let reply = worker.handle(&mut request);
@@ -351,7 +363,7 @@ impl<S: Serve> Thread<'_, S> {
                 }
                 return Answered::Yes;
             }
-            Reply::Later => return Answered::Later(room),
+            Reply::Later => return Answered::Later { room, reads: true },
             Reply::Body(len) => (len, 0),
             Reply::Error(errno) => (0, -errno.0),
         };

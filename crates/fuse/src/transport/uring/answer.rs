@@ -15,12 +15,23 @@ pub(super) enum Thread {
     Helper,
 }
 
-/// Answers the request in `slot`. `false`, with nothing done: a helper must answer it.
+/// The outcome of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Answered {
+    /// The reply is in the slot.
+    Yes,
+    /// Nothing was done: a helper must answer it, because it always may wait.
+    Waits,
+    /// The same, because it reads from the device.
+    Reads,
+}
+
+/// Answers the request in `slot`.
 ///
 /// Every request gets a reply. The kernel sends FORGET by a ring when it cannot use an entry of a
 /// listing; its slot must be committed, too, or the reader of the directory waits for ever.
 #[inline]
-pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> bool {
+pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> Answered {
     // Both are shorter than the parts of a slot that hold them, so there is no failure to handle.
     let header = InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it);
     let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
@@ -28,7 +39,9 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
     let filled = entry.payload_size as usize;
     let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
     let reply = match request {
-        Ok(request) if thread == Thread::Ring && worker.may_block(&request) => return false,
+        Ok(request) if thread == Thread::Ring && worker.may_block(&request) => {
+            return Answered::Waits;
+        }
         Ok(mut request) => {
             if thread == Thread::Helper {
                 request.let_wait();
@@ -38,7 +51,7 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
         Err(errno) => malformed(&header, errno),
     };
     let (len, error) = match reply {
-        Reply::Later if thread == Thread::Ring => return false,
+        Reply::Later if thread == Thread::Ring => return Answered::Reads,
         // Who may wait puts nothing off.
         Reply::Silent | Reply::Later => (0, 0),
         Reply::Body(len) => (len, 0),
@@ -49,7 +62,7 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
     entry.payload_size = len;
     let _ = head.write_to_prefix(slot.in_out);
     let _ = entry.write_to_prefix(slot.entry);
-    true
+    Answered::Yes
 }
 
 /// A request in memory of its own, while its slot waits.
@@ -210,7 +223,7 @@ mod tests {
     #[test]
     fn a_reply_replaces_its_request() {
         let mut memory = Memory::with(Opcode::Create as u32, b"name\0");
-        assert!(answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(answer(&mut Mirror(None), memory.slot(), Thread::Ring), Answered::Yes);
         assert_eq!(memory.payload[..5], *b"\0eman");
         let (head, entry) = memory.reply();
         assert_eq!((head.len, head.error, head.unique), (21, 0, 8));
@@ -222,7 +235,10 @@ mod tests {
     fn errors_and_silence_are_replies_too() {
         for (reply, error) in [(Reply::Error(Errno::ENOENT), -2), (Reply::Silent, 0)] {
             let mut memory = Memory::with(Opcode::Create as u32, b"name\0");
-            assert!(answer(&mut Mirror(Some(reply)), memory.slot(), Thread::Ring));
+            assert_eq!(
+                answer(&mut Mirror(Some(reply)), memory.slot(), Thread::Ring),
+                Answered::Yes
+            );
             let (head, entry) = memory.reply();
             assert_eq!((head.len, head.error, entry.payload_size), (16, error, 0));
         }
@@ -232,14 +248,14 @@ mod tests {
     fn what_waits_for_the_disk_is_for_helpers() {
         let mut memory = Memory::with(Opcode::Fsync as u32, b"");
         let before = memory.head;
-        assert!(!answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(answer(&mut Mirror(None), memory.slot(), Thread::Ring), Answered::Waits);
         assert_eq!(memory.head, before, "nothing done");
     }
 
     #[test]
     fn more_payload_than_there_is_room_for_is_an_error() {
         let mut memory = Memory::with(Opcode::Mkdir as u32, &[1; 65]);
-        assert!(answer(&mut Mirror(None), memory.slot(), Thread::Ring));
+        assert_eq!(answer(&mut Mirror(None), memory.slot(), Thread::Ring), Answered::Yes);
         assert_eq!(memory.reply().0.error, -Errno::EIO.0);
     }
 }

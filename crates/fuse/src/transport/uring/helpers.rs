@@ -1,19 +1,20 @@
 //! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
-//! There are as many as such requests at a time, up to a limit: callers in `fsync` share a commit
-//! only if all of their requests have been taken. Further ones are in a queue, so a thousand that
-//! wait for a device that hangs stop nobody.
+//! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
+//! their requests have been taken. Of those that read from the device [`READS_MAX`] wait on threads,
+//! and the others in a queue: a thousand that wait for a device that hangs stop nobody.
 //!
 //! A helper works on a copy of the request, so that its slot can be answered when its caller is
 //! killed.
 
-use super::answer::{Apart, Thread, answer, fail, header};
+use super::answer::{Answered, Apart, Thread, answer, fail, header};
 use super::inbox::Inbox;
 use super::slots::{Held, Slots};
 use crate::protocol::wire::InHeader;
 use crate::protocol::{Errno, Opcode};
 use crate::service::Serve;
 use crate::transport::Threads;
+use crate::transport::crew::READS_MAX;
 use crate::transport::waiting::Waiting;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Most helpers; further requests wait for a free one.
-const HELPERS_MAX: usize = 128;
+const HELPERS_MAX: usize = 1024;
 /// Helpers that stay; further ones end after [`IDLE`] without work.
 const HELPERS_KEPT: usize = 8;
 const IDLE: Duration = Duration::from_secs(10);
@@ -37,6 +38,10 @@ pub(super) struct Helpers<S: Serve> {
 
 struct State {
     jobs: VecDeque<Job>,
+    /// Those that read from the device.
+    reads: VecDeque<Job>,
+    /// Helpers that do.
+    reading: usize,
     idle: usize,
     helpers: usize,
     /// Rings that may still bring requests.
@@ -52,6 +57,8 @@ pub(super) struct Job {
     pub slots: Arc<Slots>,
     /// Inbox of the ring that gets it back.
     pub inbox: Arc<Inbox>,
+    /// It reads from the device; others are those that always may wait.
+    pub reads: bool,
 }
 
 impl Job {
@@ -69,7 +76,8 @@ impl<S: Serve> Helpers<S> {
         waiting: &Arc<Waiting>,
         rings: usize,
     ) -> Arc<Helpers<S>> {
-        let state = State { jobs: VecDeque::new(), idle: 0, helpers: 0, rings };
+        let (jobs, reads) = (VecDeque::new(), VecDeque::new());
+        let state = State { jobs, reads, reading: 0, idle: 0, helpers: 0, rings };
         let (threads, waiting) = (threads.clone(), waiting.clone());
         let (state, wake) = (Mutex::new(state), Condvar::new());
         Arc::new(Helpers { shared, threads, waiting, state, wake })
@@ -79,7 +87,7 @@ impl<S: Serve> Helpers<S> {
     pub(super) fn give(self: &Arc<Self>, job: Job) -> Result<(), Held> {
         let header = job.header();
         let release = {
-            let Job { held, slots, inbox } = job.clone();
+            let Job { held, slots, inbox, .. } = job.clone();
             move || {
                 if let Some(mut held) = held.lock().take() {
                     fail(slots.open(&mut held), header.unique, Errno::EINTR);
@@ -99,8 +107,12 @@ impl<S: Serve> Helpers<S> {
 
     fn put(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let mut state = self.state.lock();
-        state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() || state.helpers == HELPERS_MAX {
+        match job.reads {
+            true => state.reads.push_back(job),
+            false => state.jobs.push_back(job),
+        }
+        let wanted = state.jobs.len() + state.reads.len().min(READS_MAX - state.reading);
+        if state.idle >= wanted || state.helpers == HELPERS_MAX {
             self.wake.notify_one();
             return Ok(());
         }
@@ -113,7 +125,7 @@ impl<S: Serve> Helpers<S> {
         state.helpers -= 1;
         // If there are others, one of them will take it.
         match state.helpers {
-            0 => state.jobs.pop_back().map_or(Ok(()), Err),
+            0 => state.jobs.pop_back().or_else(|| state.reads.pop_back()).map_or(Ok(()), Err),
             _ => Ok(()),
         }
     }
@@ -130,18 +142,22 @@ impl<S: Serve> Helpers<S> {
     fn help(&self) {
         let mut worker = S::new(self.shared.clone());
         while let Some(job) = self.next() {
+            let reads = job.reads;
             self.work(&mut worker, job);
+            if reads {
+                self.state.lock().reading -= 1;
+            }
         }
     }
 
     fn work(&self, worker: &mut S, job: Job) {
         let header = job.header();
-        let Job { held, slots, inbox } = job;
+        let Job { held, slots, inbox, .. } = job;
         // Its caller may have been killed before.
         let apart = held.lock().as_mut().map(|held| Apart::of(&mut slots.open(held)));
         let Some(mut apart) = apart else { return };
         let done = answer(worker, apart.slot(), Thread::Helper);
-        debug_assert!(done, "a helper answers everything");
+        debug_assert_eq!(done, Answered::Yes, "a helper answers everything");
         let _ = self.waiting.end(header.unique);
         match held.lock().take() {
             Some(mut held) => {
@@ -158,13 +174,23 @@ impl<S: Serve> Helpers<S> {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
             }
+            if state.reading < READS_MAX
+                && let Some(job) = state.reads.pop_front()
+            {
+                state.reading += 1;
+                return Some(job);
+            }
             if state.rings == 0 {
                 return None;
             }
             state.idle += 1;
             let is_late = self.wake.wait_for(&mut state, IDLE).timed_out();
             state.idle -= 1;
-            if is_late && state.jobs.is_empty() && state.helpers > HELPERS_KEPT {
+            if is_late
+                && state.jobs.is_empty()
+                && state.reads.is_empty()
+                && state.helpers > HELPERS_KEPT
+            {
                 state.helpers -= 1;
                 return None;
             }

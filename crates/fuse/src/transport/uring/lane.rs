@@ -8,7 +8,7 @@
 //!
 //! The thread ends when all its slots are gone.
 
-use super::answer::{Thread, answer, commit_id};
+use super::answer::{Answered, Thread, answer, commit_id};
 use super::helpers::{Helpers, Job};
 use super::inbox::Inbox;
 use super::slots::{Held, Slots};
@@ -131,12 +131,14 @@ impl<S: Serve> Lane<S> {
     fn serve(&mut self, slot: u16) {
         // SAFETY: the completion of the slot's last command has just been taken from the ring.
         let mut held = unsafe { self.slots.take(slot) };
-        if answer(&mut self.worker, self.slots.open(&mut held), Thread::Ring) {
-            return self.commit(held);
-        }
+        let reads = match answer(&mut self.worker, self.slots.open(&mut held), Thread::Ring) {
+            Answered::Yes => return self.commit(held),
+            Answered::Waits => false,
+            Answered::Reads => true,
+        };
         let (slots, inbox) = (self.slots.clone(), self.inbox.clone());
         let held = Arc::new(Mutex::new(Some(held)));
-        match self.helpers.give(Job { held, slots, inbox }) {
+        match self.helpers.give(Job { held, slots, inbox, reads }) {
             Ok(()) => self.away += 1,
             // No helper: answered here, and all other callers wait.
             Err(mut held) => {
