@@ -273,6 +273,7 @@ mod tests {
         // One in fsync.
         assert_eq!(crew.give(mine), Relief::Hire);
         place(&crew);
+        crew.has_read();
         assert!(matches!(crew.next(), Work::Answer(500)));
         assert_eq!(crew.begin_read(502, 1), None);
     }
