@@ -1,8 +1,8 @@
 //! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
 //! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
-//! their requests have been taken. Of those that read from the device [`READS_MAX`] wait on threads,
-//! and the others in a queue: a thousand that wait for a device that hangs stop nobody.
+//! their requests have been taken. Of those that read from the device [`READS_MAX`] wait on
+//! threads, and the others in a queue: a thousand that wait for a device that hangs stop nobody.
 //!
 //! A helper works on a copy of the request, so that its slot can be answered when its caller is
 //! killed.
