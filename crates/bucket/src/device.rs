@@ -78,6 +78,13 @@ impl BucketDevice {
                 );
                 return Err(Error::refused(Code::Invalid, message));
             }
+            if let Some(above) = store.volume_above().await? {
+                let message = format!(
+                    "{}: is inside the volume at prefix '{above}'; choose another prefix",
+                    place.name
+                );
+                return Err(Error::refused(Code::Invalid, message));
+            }
             let there = load(store).await?;
             if there.is_some() && !create.overwrite {
                 return Err(open::occupied(store));
@@ -147,7 +154,8 @@ impl BucketDevice {
         let (slot, last, lease) = (state.slot, Instant::now(), options.lease_max);
         let (objects, bytes, closed, slowest) = (0, 0, true, Duration::ZERO);
         let unsent = None;
-        let log = Log { slot, objects, bytes, last, lease, unsent, closed, slowest };
+        let checked = last;
+        let log = Log { slot, objects, bytes, last, checked, lease, unsent, closed, slowest };
         let (next, log_next) = (state.newest + 1, state.log_next);
         let manifests = Manifests { next, log_next, old: Vec::new(), closed: true };
         let slots = (log, manifests);
@@ -350,6 +358,7 @@ impl Device for BucketDevice {
             if self.shared.manifests.lock().await.closed {
                 return Ok(());
             }
+            self.shared.check_there().await?;
             let begun = Instant::now();
             loop {
                 match self.shared.flush(Flush::Closing).await {

@@ -20,9 +20,10 @@ use crate::store::Created;
 use crate::unsent::{Draft, Flush, Moved, Pending, Unsent};
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
-use shoal_base::{Code, Result};
+use futures::future::join;
+use shoal_base::{Code, Error, Result};
 use shoal_format::bucket::object::{ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack};
-use shoal_format::bucket::{Name, log_name};
+use shoal_format::bucket::{Name, log_name, manifest_name};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -30,6 +31,8 @@ use tokio::time::Instant;
 
 /// Shortest lease, as a multiple of the time that an object takes.
 const SLOW: u32 = 4;
+/// Time after which a write looks whether the volume is still there.
+const CHECKED_EVERY: Duration = Duration::from_secs(20);
 
 impl Shared {
     /// Makes all completed writes durable.
@@ -213,7 +216,16 @@ impl Shared {
     async fn append(&self, log: &mut Log, raw: Bytes, lease: Duration) -> Result<()> {
         let (name, size) = (log_name(log.slot), raw.len() as u64);
         let begun = Instant::now();
-        match self.store.create(Request::PutLog, &name, raw).await? {
+        let create = self.store.create(Request::PutLog, &name, raw);
+        let created = match log.checked.elapsed() < CHECKED_EVERY {
+            true => create.await,
+            false => {
+                log.checked = begun;
+                let (created, there) = join(create, self.check_there()).await;
+                there.and(created)
+            }
+        };
+        match created? {
             Created::Ours => {
                 log.slot += 1;
                 log.objects += 1;
@@ -228,6 +240,22 @@ impl Shared {
                 Err(damage) => damage,
             }),
         }
+    }
+
+    /// Looks for the claim of this opening, which stays for ever: without it, others have deleted
+    /// the volume, and nothing that is written now can be found.
+    ///
+    /// # Errors
+    /// It is gone. Nobody knows while the store does not answer, which is no error.
+    pub(crate) async fn check_there(&self) -> Result<()> {
+        let claim = manifest_name(self.id.epoch);
+        let Ok(None) = self.store.get_range(&claim, 0..1).await else { return Ok(()) };
+        let store = &self.store.name;
+        let message = format!(
+            "{store}: {claim} is gone: another program has deleted objects of this volume while it \
+             was in use. Restore the bucket to what it was; nothing is written any more"
+        );
+        Err(self.fail(Error::refused(Code::Io, message)))
     }
 
     /// Renews the lease of an idle owner, if half of it is over. Each lease is twice as long as the

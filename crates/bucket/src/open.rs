@@ -135,6 +135,7 @@ async fn fence(store: &Store, mut state: State, id: Identity, options: &Options)
             objects: state.slot + 1 - log_next,
             bytes: 0,
             last: Instant::now(),
+            checked: Instant::now(),
             lease: options.lease_min,
             unsent: None,
             closed: false,

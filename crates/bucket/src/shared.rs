@@ -155,6 +155,8 @@ pub(crate) struct Log {
     pub bytes: u64,
     /// Time of the last object.
     pub last: Instant,
+    /// Time at which the volume was last known to be there.
+    pub checked: Instant,
     /// The lease that it promised.
     pub lease: Duration,
     /// The next object, if the store had no room for it.

@@ -19,6 +19,7 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use shoal_base::{Code, Error, Result};
+use shoal_format::bucket::manifest_sequence;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -228,6 +229,33 @@ impl Store {
                 Err(error) => attempts.pause(&error).await?,
             }
         }
+    }
+
+    /// Returns the prefix above this one that holds a volume, if there is one.
+    pub(crate) async fn volume_above(&self) -> Result<Option<Path>> {
+        let parts: Vec<_> = self.prefix.parts().collect();
+        for depth in 0..parts.len() {
+            let above: Path = parts[..depth].iter().cloned().collect();
+            let manifests = above.clone().join("manifest");
+            let mut attempts = Attempts::begin(self, "listing", "the prefixes above");
+            let found = loop {
+                self.requests.add(Request::List, 0);
+                let mut list = self.objects.list(Some(&manifests));
+                match attempts.run(list.try_next()).await {
+                    Ok(found) => break found,
+                    Err(error) if is_missing(&error) => break None,
+                    Err(error) => attempts.pause(&error).await?,
+                }
+            };
+            let is_manifest = |object: object_store::ObjectMeta| {
+                let name = object.location.filename().unwrap_or_default().to_owned();
+                manifest_sequence(&format!("manifest/{name}")).is_some()
+            };
+            if found.is_some_and(is_manifest) {
+                return Ok(Some(above));
+            }
+        }
+        Ok(None)
     }
 
     async fn list_once(&self, path: &Path, max: usize) -> Result<Vec<(String, u64)>, StoreError> {

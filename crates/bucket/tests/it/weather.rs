@@ -301,3 +301,34 @@ fn damaged_objects_are_named_at_once() {
     server.change(&log, |_| None);
     says("is missing");
 }
+
+#[test]
+fn a_bucket_that_is_emptied_is_noticed_when_the_volume_is_closed() {
+    let (server, _, device) = start();
+    device.write_at(&[1; 5000], 0).unwrap();
+    device.flush().unwrap();
+    for name in server.names() {
+        server.change(&name, |_| None);
+    }
+    let said = device.close().unwrap_err().to_string();
+    assert!(said.contains("has deleted objects of this volume"), "{said}");
+    let refused = device.write_at(&[2; 10], 0).unwrap_err().to_string();
+    assert!(refused.contains("has deleted objects"), "{refused}");
+}
+
+#[test]
+fn a_volume_inside_another_is_refused_both_ways() {
+    let (server, _, device) = start();
+    device.close().unwrap();
+    let variables: HashMap<_, _> = server.variables().into_iter().collect();
+    let create = |url: &str| {
+        let place = Place::parse_with(url, &|name| variables.get(name).cloned()).unwrap();
+        let made = BucketDevice::create(&place, &CREATE, options(), runtime());
+        made.map(drop).map_err(|error| error.to_string())
+    };
+    let inside = create("s3://bucket/a/volume/b/c").unwrap_err();
+    assert!(inside.contains("is inside the volume at prefix 'a/volume'"), "{inside}");
+    let around = create("s3://bucket/a").unwrap_err();
+    assert!(around.contains("holds other objects"), "{around}");
+    create("s3://bucket/a/volume2").unwrap();
+}
