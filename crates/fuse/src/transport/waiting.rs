@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Pause between two looks at interrupted callers.
 const LOOK: Duration = Duration::from_millis(100);
+/// Further pause for each of them: whoever interrupts thousands keeps no processor busy.
+const LOOK_EACH: Duration = Duration::from_millis(1);
 /// Interrupted requests that are remembered: more than threads can be about to wait.
 const EARLY: usize = 256;
 /// Bit of SIGKILL in a mask of signals.
@@ -107,7 +109,8 @@ impl Waiting {
     fn watch(&self) {
         let mut state = self.state.lock();
         loop {
-            self.ended.wait_for(&mut state, LOOK);
+            let count = state.requests.values().filter(|caller| caller.is_interrupted).count();
+            self.ended.wait_for(&mut state, LOOK + LOOK_EACH * count as u32);
             let killed =
                 |(_, caller): &(&u64, &Caller)| caller.is_interrupted && is_killed(caller.tid);
             let killed: Vec<u64> =
