@@ -11,19 +11,22 @@ use std::thread::Builder;
 const READERS: usize = 300;
 
 /// Makes files, and mounts them so that their contents, and half of their inodes, are in nobody's
-/// memory. Those in `warm` are.
+/// memory. Those in `warm` are in the server's, inodes with small contents: the kernel drops what it
+/// has when another program on the machine wants it to.
 fn prepare() -> Option<TestMount> {
     let mut mount = mount_failing("threads=2")?;
     for dir in ["known", "unknown", "warm"] {
         fs::create_dir(mount.path(dir)).unwrap();
         for n in 0..READERS / 2 {
-            fs::write(mount.path(&format!("{dir}/{n}")), contents(n)).unwrap();
+            let large = dir != "warm";
+            let contents = if large { contents(n) } else { small(n) };
+            fs::write(mount.path(&format!("{dir}/{n}")), contents).unwrap();
         }
     }
     mount.remount();
     for n in 0..READERS / 2 {
         fs::metadata(mount.path(&format!("known/{n}"))).unwrap();
-        assert_eq!(fs::read(mount.path(&format!("warm/{n}"))).unwrap(), contents(n));
+        assert_eq!(fs::read(mount.path(&format!("warm/{n}"))).unwrap(), small(n));
     }
     fs::metadata(mount.path("unknown")).unwrap();
     Some(mount)
@@ -34,11 +37,16 @@ fn contents(n: usize) -> Vec<u8> {
     vec![n as u8; 9000]
 }
 
+/// In the inode.
+fn small(n: usize) -> Vec<u8> {
+    vec![n as u8; 90]
+}
+
 /// Calls that need nothing of the device.
 fn use_what_is_there(mount: &TestMount, round: usize) {
     let names = fs::read_dir(mount.path("warm")).unwrap().count();
     assert!(names >= READERS / 2);
-    assert_eq!(fs::read(mount.path("warm/7")).unwrap(), contents(7));
+    assert_eq!(fs::read(mount.path("warm/7")).unwrap(), small(7));
     assert_eq!(fs::metadata(mount.path("known/1")).unwrap().len(), 9000);
     let new = mount.path(&format!("warm/new {round}"));
     fs::write(&new, b"small").unwrap();
