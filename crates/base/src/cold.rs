@@ -133,6 +133,8 @@ enum Waits {
     MustNot,
     /// Something was refused because it must not.
     Refused,
+    /// That was a read of the device.
+    RefusedRead,
 }
 
 std::thread_local! {
@@ -146,7 +148,12 @@ pub enum AtOnce<R> {
     /// The call has ended, without waiting or after its first change.
     Done(R),
     /// It would have had to wait, and has changed nothing. Its result does not count.
-    Refused(R),
+    Refused {
+        /// The result.
+        result: R,
+        /// It would have had to read from the device; else it waits for another thread.
+        reads: bool,
+    },
 }
 
 /// Runs `call` without waiting for the device before its first change.
@@ -161,7 +168,8 @@ pub fn at_once<R>(call: impl FnOnce() -> R) -> AtOnce<R> {
     let _restore = Restore(WAITS.replace(Waits::MustNot));
     let result = call();
     match WAITS.get() {
-        Waits::Refused => AtOnce::Refused(result),
+        Waits::Refused => AtOnce::Refused { result, reads: false },
+        Waits::RefusedRead => AtOnce::Refused { result, reads: true },
         Waits::May | Waits::MustNot => AtOnce::Done(result),
     }
 }
@@ -172,10 +180,18 @@ pub fn must_not_wait() -> bool {
     WAITS.get() != Waits::May
 }
 
-/// Refuses to wait: ends the calling thread's call, which must be [`must_not_wait`].
+/// Refuses to wait for another thread: ends the calling thread's call, which must be
+/// [`must_not_wait`].
 #[cold]
 pub fn refuse() -> Error {
     WAITS.set(Waits::Refused);
+    Error::Cold(Cold::Device)
+}
+
+/// As [`refuse`], for a read of the device.
+#[cold]
+pub fn refuse_read() -> Error {
+    WAITS.set(Waits::RefusedRead);
     Error::Cold(Cold::Device)
 }
 
@@ -205,7 +221,7 @@ pub fn lock<G>(mut attempt: impl FnMut() -> Option<G>, wait: impl FnOnce() -> G)
 }
 
 fn was_refused() -> bool {
-    WAITS.get() == Waits::Refused
+    matches!(WAITS.get(), Waits::Refused | Waits::RefusedRead)
 }
 
 /// A section outside of a transaction in which the device must not be read either, because the
@@ -386,11 +402,12 @@ mod tests {
                 || {
                     attempts += 1;
                     assert!(must_not_wait());
-                    Err::<(), _>(refuse())
+                    Err::<(), _>(refuse_read())
                 },
             )
         });
-        assert_eq!(ended, AtOnce::Refused(Err(Error::Cold(Cold::Device))));
+        let result = Err(Error::Cold(Cold::Device));
+        assert_eq!(ended, AtOnce::Refused { result, reads: true });
         assert_eq!((attempts, must_not_wait()), (1, false));
         // What is warmed, too.
         let warmed = at_once(|| {
@@ -404,7 +421,8 @@ mod tests {
                 },
             )
         });
-        assert_eq!(warmed, AtOnce::Refused(Err(Error::Cold(block()))));
+        let result = Err(Error::Cold(block()));
+        assert_eq!(warmed, AtOnce::Refused { result, reads: false });
     }
 
     #[test]
@@ -413,7 +431,8 @@ mod tests {
         let attempt = || lock(|| held.try_lock().ok(), || held.lock().unwrap()).map(drop);
         assert_eq!(at_once(attempt), AtOnce::Done(Ok(())));
         let _guard = held.lock();
-        assert_eq!(at_once(attempt), AtOnce::Refused(Err(Error::Cold(Cold::Device))));
+        let result = Err(Error::Cold(Cold::Device));
+        assert_eq!(at_once(attempt), AtOnce::Refused { result, reads: false });
     }
 
     #[test]

@@ -58,7 +58,7 @@ impl Device for MeasuredDevice {
             self.origin.check()?;
             return match self.inner.read_now(buf, offset)? {
                 true => Ok(()),
-                false => Err(cold::refuse()),
+                false => Err(cold::refuse_read()),
             };
         }
         let read = || self.inner.read_at(buf, offset);
@@ -171,7 +171,7 @@ mod tests {
         let device = MeasuredDevice::new(slow, counters.clone());
         let mut buf = [0; 16];
         let read = cold::at_once(|| device.read_at(&mut buf, 0).is_ok());
-        assert_eq!(read, cold::AtOnce::Refused(false));
+        assert_eq!(read, cold::AtOnce::Refused { result: false, reads: true });
         assert_eq!(counters.timing(Timed::DeviceRead).count(), 0);
         device.read_at(&mut buf, 0).unwrap();
         let fast = MeasuredDevice::new(Arc::new(MemDevice::new(1 << 20)), counters);

@@ -110,15 +110,15 @@ impl Serve for Worker {
             false => at_once(call),
         };
         let outcome = match outcome {
-            AtOnce::Refused(Ok(outcome)) => {
-                if let Ok(len) = outcome {
+            AtOnce::Refused { result: Ok(result), reads } => {
+                if let Ok(len) = result {
                     // Of something that went on without what was refused.
                     self.undo(Some(op), &mut request.body()[..len]);
                 }
                 self.answered();
-                return Reply::Later;
+                return Reply::Later { reads };
             }
-            AtOnce::Refused(outcome) | AtOnce::Done(outcome) => outcome,
+            AtOnce::Refused { result, .. } | AtOnce::Done(result) => result,
         };
         let reply = match outcome {
             _ if op.is_silent() => Reply::Silent,
@@ -342,7 +342,7 @@ mod tests {
             let len = self.fill(op as u32, node, 0, parts);
             let (mut request, start) = Request::split(&mut self.buffer, len).unwrap();
             let mut reply = self.worker.handle(&mut request);
-            if reply == Reply::Later {
+            if matches!(reply, Reply::Later { .. }) {
                 // The host has dropped the page.
                 request.let_wait();
                 reply = self.worker.handle(&mut request);
@@ -351,7 +351,7 @@ mod tests {
                 Reply::Body(len) => Ok(self.buffer[start..start + len].to_vec()),
                 Reply::Error(errno) => Err(errno),
                 Reply::Silent => Ok(Vec::new()),
-                Reply::Later => unreachable!("it may wait"),
+                Reply::Later { .. } => unreachable!("it may wait"),
             }
         }
 

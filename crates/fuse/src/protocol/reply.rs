@@ -114,7 +114,10 @@ pub enum Reply {
     Silent,
     /// The handler would have to wait for the device, and has done nothing: the request must be
     /// given to one that may wait ([`Request::let_wait`](super::Request::let_wait)).
-    Later,
+    Later {
+        /// For a read of the device, which may last as long as that hangs.
+        reads: bool,
+    },
 }
 
 /// Puts `record` at byte `at` of `body`; returns its end.

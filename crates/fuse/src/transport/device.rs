@@ -363,7 +363,7 @@ impl<S: Serve> Thread<'_, S> {
                 }
                 return Answered::Yes;
             }
-            Reply::Later => return Answered::Later { room, reads: true },
+            Reply::Later { reads } => return Answered::Later { room, reads },
             Reply::Body(len) => (len, 0),
             Reply::Error(errno) => (0, -errno.0),
         };

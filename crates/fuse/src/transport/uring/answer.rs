@@ -51,9 +51,10 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
         Err(errno) => malformed(&header, errno),
     };
     let (len, error) = match reply {
-        Reply::Later if thread == Thread::Ring => return Answered::Reads,
+        Reply::Later { reads: true } if thread == Thread::Ring => return Answered::Reads,
+        Reply::Later { reads: false } if thread == Thread::Ring => return Answered::Waits,
         // Who may wait puts nothing off.
-        Reply::Silent | Reply::Later => (0, 0),
+        Reply::Silent | Reply::Later { .. } => (0, 0),
         Reply::Body(len) => (len, 0),
         Reply::Error(errno) => (0, -errno.0),
     };
