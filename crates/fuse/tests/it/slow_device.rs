@@ -11,8 +11,8 @@ use std::thread::Builder;
 const READERS: usize = 300;
 
 /// Makes files, and mounts them so that their contents, and half of their inodes, are in nobody's
-/// memory. Those in `warm` are in the server's, inodes with small contents: the kernel drops what it
-/// has when another program on the machine wants it to.
+/// memory. Those in `warm` are in the server's, inodes with small contents: the kernel drops what
+/// it has when another program on the machine wants it to.
 fn prepare() -> Option<TestMount> {
     let mut mount = mount_failing("threads=2")?;
     for dir in ["known", "unknown", "warm"] {

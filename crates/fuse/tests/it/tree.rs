@@ -128,7 +128,8 @@ fn a_large_cached_tree_goes_at_once_and_its_names_later() {
         }
     }
     let top = dir(&m.dir);
-    // The kernel holds no names of the trees any more, and forgets their inodes when it wants memory.
+    // The kernel holds no names of the trees any more, and forgets their inodes when it wants
+    // memory.
     std::fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
     wait_until("space is back", || now(&m, "inodes") == 4 && now(&m, "detached_alive") == 0);
     drop(top);
