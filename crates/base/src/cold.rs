@@ -46,8 +46,8 @@ const ATTEMPTS: usize = 256;
 
 /// Attempts to take a lock, with a yield before each: some tens of microseconds.
 const LOCK_YIELDS: usize = 64;
-/// Further attempts, with a pause before each: a holder may have been interrupted. What is refused
-/// may get behind others that wait for the device.
+/// Further attempts, with a pause before each: a holder may have been interrupted, and to be made
+/// again a call needs another thread.
 const LOCK_PAUSES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 

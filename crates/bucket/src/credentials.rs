@@ -14,7 +14,6 @@
 use async_trait::async_trait;
 use object_store::aws::AwsCredential;
 use object_store::{CredentialProvider, Error as StoreError, Result};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs;
@@ -23,9 +22,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// Time before the end of credentials from which on they are read again.
 const EARLY: Duration = Duration::from_secs(60);
+/// Longest time for a command that prints credentials: all requests wait for it.
+const ASKED_MAX: Duration = Duration::from_secs(60);
 
 /// The values of variables.
 pub(crate) type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
@@ -169,6 +172,7 @@ pub(crate) struct Profile {
     files: Files,
     /// The store has refused what was read last.
     renew: Arc<AtomicBool>,
+    /// Held while others are read: of many requests at once, one asks the command.
     kept: Mutex<Option<Kept>>,
 }
 
@@ -194,17 +198,15 @@ impl CredentialProvider for Profile {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> Result<Arc<AwsCredential>> {
+        let mut kept = self.kept.lock().await;
         let (stamp, is_refused) = (self.files.stamp(), self.renew.swap(false, Ordering::Relaxed));
+        let is_early = |expires: SystemTime| expires > SystemTime::now() + EARLY;
+        if let Some(kept) = &*kept
+            && kept.stamp == stamp
+            && !is_refused
+            && kept.expires.is_none_or(is_early)
         {
-            let kept = self.kept.lock();
-            let is_early = |expires: SystemTime| expires > SystemTime::now() + EARLY;
-            if let Some(kept) = &*kept
-                && kept.stamp == stamp
-                && !is_refused
-                && kept.expires.is_none_or(is_early)
-            {
-                return Ok(kept.credential.clone());
-            }
+            return Ok(kept.credential.clone());
         }
         let values = self.files.read();
         let printed = match values.get("aws_access_key_id") {
@@ -219,15 +221,18 @@ impl CredentialProvider for Profile {
                 }
             }
             None => match values.get("credential_process").cloned() {
-                Some(command) => tokio::task::spawn_blocking(move || ask(&command))
-                    .await
-                    .map_err(|error| self.lacks(&error.to_string()))?
-                    .map_err(|why| self.lacks(&format!("credential_process: {why}")))?,
+                Some(command) => {
+                    let asked = tokio::task::spawn_blocking(move || ask(&command));
+                    let printed = match timeout(ASKED_MAX, asked).await {
+                        Ok(ended) => ended.unwrap_or_else(|error| Err(error.to_string())),
+                        Err(_) => Err(format!("it has not ended in {} s", ASKED_MAX.as_secs())),
+                    };
+                    printed.map_err(|why| self.lacks(&format!("credential_process: {why}")))?
+                }
                 None if values.contains_key("role_arn") => {
-                    return Err(self.lacks(
-                        "assumes a role, which Shoal cannot do by itself: let \
-                                           credential_process print the role's credentials",
-                    ));
+                    let why = "assumes a role, which Shoal cannot do by itself: let \
+                               credential_process print the role's credentials";
+                    return Err(self.lacks(why));
                 }
                 None => return Err(self.lacks("has no aws_access_key_id")),
             },
@@ -241,7 +246,7 @@ impl CredentialProvider for Profile {
             secret_key: printed.secret_access_key,
             token: printed.session_token,
         });
-        *self.kept.lock() = Some(Kept { credential: credential.clone(), stamp, expires });
+        *kept = Some(Kept { credential: credential.clone(), stamp, expires });
         Ok(credential)
     }
 }
@@ -282,7 +287,7 @@ mod tests {
     }
 
     fn get(profile: &Profile) -> Result<(String, Option<String>)> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let found = runtime.block_on(profile.get_credential())?;
         Ok((found.key_id.clone(), found.token.clone()))
     }

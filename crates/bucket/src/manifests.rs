@@ -163,13 +163,7 @@ impl Shared {
     /// Deletes objects that hold nothing in the newest manifest, and replaces manifests that are no
     /// layers.
     async fn collect(&self, dead: Vec<Name>) -> Result<()> {
-        let delete = async |name: Name| {
-            self.store.delete(&name.text()).await?;
-            self.contents.write().map.forget(name);
-            self.frames.forget_disk(name);
-            Ok::<(), Error>(())
-        };
-        stream::iter(dead).map(delete).buffer_unordered(DELETES).try_collect::<()>().await?;
+        self.delete(dead.into_iter()).await?;
         let mut manifests = self.manifests.lock().await;
         while let Some(old) = manifests.old.first().copied() {
             self.supersede(old).await?;
@@ -178,16 +172,26 @@ impl Shared {
         Ok(())
     }
 
-    /// Deletes data objects that hold nothing, though manifests name them: of a store without room,
-    /// which takes neither a log object nor a manifest. Whoever replays the log since then reads
-    /// none of their bytes, and a reader of an older state begins again.
+    /// Deletes objects that hold nothing, and forgets them.
+    async fn delete(&self, dead: impl Iterator<Item = Name>) -> Result<()> {
+        let delete = async |name: Name| {
+            self.store.delete(&name.text()).await?;
+            self.contents.write().map.forget(name);
+            self.frames.forget_disk(name);
+            Ok::<(), Error>(())
+        };
+        stream::iter(dead).map(delete).buffer_unordered(DELETES).try_collect().await
+    }
+
+    /// Deletes data objects that hold nothing, though the newest manifest names them: of a store
+    /// without room, which takes neither a log object nor a manifest. Whoever replays the log reads
+    /// none of their bytes. A command that reads the volume as it was some flushes ago may miss
+    /// them.
     pub(crate) async fn make_room(&self) {
         let dead = self.contents.read().map.dead();
-        let dead = dead.into_iter().filter(|name| matches!(name, Name::Data(..)));
-        for name in dead {
-            if let Err(error) = self.store.delete(&name.text()).await {
-                return tracing::warn!(%error, "deleting an unused object failed");
-            }
+        let data = dead.into_iter().filter(|name| matches!(name, Name::Data(..)));
+        if let Err(error) = self.delete(data).await {
+            tracing::warn!(%error, "deleting unused objects failed");
         }
     }
 

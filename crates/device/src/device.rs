@@ -7,8 +7,9 @@ use std::io::IoSlice;
 /// A random-access byte store.
 ///
 /// Contract: the device may cache and reorder writes until `flush` returns. When `flush` has
-/// returned `Ok`, every write that had completed before the call is durable. After a failed flush
-/// it is unknown which writes are durable: callers must never retry it as if nothing had happened.
+/// returned `Ok`, every write that had completed before the call is durable. After a failed flush,
+/// with the exception stated there, it is unknown which writes are durable: callers must never
+/// retry it as if nothing had happened.
 /// A torn write may leave anything in the 4 KiB sectors that it touches, also in place of bytes
 /// that it does not write. It never affects other sectors.
 pub trait Device: Send + Sync {
@@ -39,8 +40,8 @@ pub trait Device: Send + Sync {
     /// Makes completed writes durable.
     ///
     /// # Errors
-    /// `NoSpace`: the storage below has no room for them. They are kept, and the next flush may
-    /// succeed. After every other error nobody knows which of them are durable.
+    /// `NoSpace` of a device that [keeps the order](Device::keeps_order): the storage below has no
+    /// room for them. They are kept, and the next flush may succeed.
     fn flush(&self) -> Result<()>;
     /// Hint that these bytes are no longer needed. Afterwards they may read as old data or zeros.
     fn discard(&self, offset: u64, len: u64) -> Result<()>;

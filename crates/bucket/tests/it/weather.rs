@@ -77,10 +77,7 @@ fn refusals_within_the_limit_cost_nothing_but_time() {
         device.write_at(&[n as u8 + 1; 5000], n * 10_000).unwrap();
         let before = server.requests();
         let hangs = weather == Weather::Hang;
-        let puts = weather.clone();
-        let bad =
-            move |request: &Request| if is_put(request) { puts.clone() } else { Weather::Fair };
-        server.set_weather(bad);
+        set_weather_of_puts(&server, u32::MAX, weather.clone());
         let flushing = device.clone();
         let flush = std::thread::spawn(move || flushing.flush());
         wait_until("it is tried again", || server.requests() > before + if hangs { 0 } else { 3 });
@@ -95,14 +92,21 @@ fn refusals_within_the_limit_cost_nothing_but_time() {
     }
 }
 
+/// Sets the weather of the next PUTs. All other requests have fair weather.
+fn set_weather_of_puts(server: &Server, mut count: u32, weather: Weather) {
+    server.set_weather(move |request| match is_put(request) && count > 0 {
+        true => {
+            count -= 1;
+            weather.clone()
+        }
+        false => Weather::Fair,
+    });
+}
+
 #[test]
 fn a_reply_that_is_lost_is_found_out() {
     let (server, place, device) = start();
-    let mut left = 3;
-    server.set_weather(move |request| {
-        left -= i32::from(is_put(request));
-        if is_put(request) && left >= 0 { Weather::Lost } else { Weather::Fair }
-    });
+    set_weather_of_puts(&server, 3, Weather::Lost);
     device.write_at(&[1; 5000], 0).unwrap();
     device.flush().unwrap();
     device.write_at(&[2; 5000], 0).unwrap();
@@ -115,14 +119,7 @@ fn a_reply_that_is_lost_is_found_out() {
 #[test]
 fn a_store_says_when_it_wants_to_be_asked_again() {
     let (server, _, device) = start();
-    let mut left = 1;
-    server.set_weather(move |request| {
-        left -= i32::from(is_put(request));
-        match is_put(request) && left >= 0 {
-            true => Weather::Answer(503, "SlowDown", "retry-after: 2\r\n"),
-            false => Weather::Fair,
-        }
-    });
+    set_weather_of_puts(&server, 1, Weather::Answer(503, "SlowDown", "retry-after: 2\r\n"));
     device.write_at(&[1; 5000], 0).unwrap();
     let begun = Instant::now();
     device.flush().unwrap();

@@ -354,7 +354,6 @@ impl<S: Serve> Thread<'_, S> {
         } else if worker.may_block(&request) {
             return Answered::Later { room: start + request.reply_max(), reads: false };
         }
-        let room = start + request.reply_max();
         let reply = worker.handle(&mut request);
         let (len, error) = match reply {
             Reply::Silent => {
@@ -363,7 +362,9 @@ impl<S: Serve> Thread<'_, S> {
                 }
                 return Answered::Yes;
             }
-            Reply::Later { reads } => return Answered::Later { room, reads },
+            Reply::Later { reads } => {
+                return Answered::Later { room: start + request.reply_max(), reads };
+            }
             Reply::Body(len) => (len, 0),
             Reply::Error(errno) => (0, -errno.0),
         };

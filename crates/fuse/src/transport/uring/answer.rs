@@ -1,7 +1,7 @@
 //! Answers in place: the request in a slot becomes the reply in the same slot.
 
 use super::slots::Slot;
-use crate::protocol::wire::{InHeader, OutHeader, RING_HEAD, RING_IN_OUT, RING_OP, RingEntry};
+use crate::protocol::wire::{InHeader, OutHeader, RING_HEAD, RingEntry};
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use zerocopy::{FromBytes, IntoBytes};
@@ -31,12 +31,9 @@ pub(super) enum Answered {
 /// Every request gets a reply. The kernel sends FORGET by a ring when it cannot use an entry of a
 /// listing; its slot must be committed, too, or the reader of the directory waits for ever.
 #[inline]
-pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -> Answered {
-    // Both are shorter than the parts of a slot that hold them, so there is no failure to handle.
-    let header = InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it);
-    let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
+pub(super) fn answer<S: Serve>(worker: &mut S, mut slot: Slot<'_>, thread: Thread) -> Answered {
+    let (header, filled) = (header(&slot), entry(&slot).payload_size as usize);
     let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
-    let filled = entry.payload_size as usize;
     let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
     let reply = match request {
         Ok(request) if thread == Thread::Ring && worker.may_block(&request) => {
@@ -58,11 +55,7 @@ pub(super) fn answer<S: Serve>(worker: &mut S, slot: Slot<'_>, thread: Thread) -
         Reply::Body(len) => (len, 0),
         Reply::Error(errno) => (0, -errno.0),
     };
-    let len = len as u32;
-    let head = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique: header.unique };
-    entry.payload_size = len;
-    let _ = head.write_to_prefix(slot.in_out);
-    let _ = entry.write_to_prefix(slot.entry);
+    put_head(&mut slot, header.unique, len, error);
     Answered::Yes
 }
 
@@ -75,31 +68,29 @@ pub(super) struct Apart {
 impl Apart {
     /// Copies the request in a slot.
     pub(super) fn of(slot: &mut Slot<'_>) -> Apart {
-        let mut head = [0; RING_HEAD];
-        for (part, bytes) in parts(&mut head).into_iter().zip([&slot.in_out, &slot.op, &slot.entry])
-        {
-            part.copy_from_slice(&bytes[..part.len()]);
-        }
-        let header = header_in(&head);
-        let (entry, _) = RingEntry::read_from_prefix(slot.entry).unwrap_or((none(), &[]));
+        let (header, filled) = (header(slot), (entry(slot).payload_size as usize));
+        let filled = filled.min(slot.payload.len());
         let op_size = Opcode::from_number(header.opcode).map_or(0, Opcode::header_size);
-        let filled = (entry.payload_size as usize).min(slot.payload.len());
         let request = Request::from_parts(header, &slot.op[..op_size], slot.payload, filled);
         let mut payload = vec![0; request.map_or(0, |request| request.reply_max()).max(filled)];
         payload[..filled].copy_from_slice(&slot.payload[..filled]);
-        Apart { head, payload }
+        let mut apart = Apart { head: [0; RING_HEAD], payload };
+        let own = apart.slot();
+        own.in_out.copy_from_slice(slot.in_out);
+        own.op.copy_from_slice(slot.op);
+        own.entry.copy_from_slice(slot.entry);
+        apart
     }
 
     /// Returns it as a slot.
     pub(super) fn slot(&mut self) -> Slot<'_> {
-        let [in_out, op, entry] = parts(&mut self.head);
-        Slot { in_out, op, entry, payload: &mut self.payload }
+        Slot::of(&mut self.head, &mut self.payload)
     }
 
     /// Copies the reply to the slot.
     pub(super) fn reply(&mut self, slot: &mut Slot<'_>) {
-        let len = self.reply_len();
         let own = self.slot();
+        let len = entry(&own).payload_size as usize;
         slot.in_out.copy_from_slice(own.in_out);
         slot.entry.copy_from_slice(own.entry);
         slot.payload[..len].copy_from_slice(&own.payload[..len]);
@@ -107,47 +98,47 @@ impl Apart {
 
     /// Takes the reply back: nobody waits for it.
     pub(super) fn undo<S: Serve>(&mut self, op: Option<Opcode>, worker: &S) {
-        let len = self.reply_len();
-        let error = OutHeader::read_from_prefix(&self.head).map_or(0, |(head, _)| head.error);
+        let own = self.slot();
+        let len = entry(&own).payload_size as usize;
+        let error = OutHeader::read_from_prefix(own.in_out).map_or(0, |(head, _)| head.error);
         if error == 0 {
-            worker.undo(op, &mut self.payload[..len]);
+            worker.undo(op, &mut own.payload[..len]);
         }
-    }
-
-    fn reply_len(&mut self) -> usize {
-        let [.., entry] = parts(&mut self.head);
-        RingEntry::read_from_prefix(entry).map_or(0, |(entry, _)| entry.payload_size as usize)
     }
 }
 
 /// Answers the request in a slot with an error.
-pub(super) fn fail(slot: Slot<'_>, unique: u64, errno: Errno) {
-    let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno.0, unique };
-    let mut entry = RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it);
-    entry.payload_size = 0;
+pub(super) fn fail(mut slot: Slot<'_>, unique: u64, errno: Errno) {
+    put_head(&mut slot, unique, 0, -errno.0);
+}
+
+/// Puts the head of a reply with a body of `len` bytes into a slot.
+#[inline]
+fn put_head(slot: &mut Slot<'_>, unique: u64, len: usize, error: i32) {
+    let len = len as u32;
+    let head = OutHeader { len: size_of::<OutHeader>() as u32 + len, error, unique };
+    let entry = RingEntry { payload_size: len, ..entry(slot) };
+    // Both are shorter than the parts that hold them.
     let _ = head.write_to_prefix(slot.in_out);
     let _ = entry.write_to_prefix(slot.entry);
 }
 
-fn parts(head: &mut [u8; RING_HEAD]) -> [&mut [u8]; 3] {
-    let (in_out, rest) = head.split_at_mut(RING_IN_OUT);
-    let (op, entry) = rest.split_at_mut(RING_OP);
-    [in_out, op, entry]
-}
-
-/// Returns the header of the request in a slot.
+/// Returns the header of the request in a slot, which is shorter than the part that holds it.
+#[inline]
 pub(super) fn header(slot: &Slot<'_>) -> InHeader {
-    header_in(slot.in_out)
+    InHeader::read_from_prefix(slot.in_out).map_or_else(|_| none(), |(it, _)| it)
 }
 
-fn header_in(head: &[u8]) -> InHeader {
-    InHeader::read_from_prefix(head).map_or_else(|_| none(), |(it, _)| it)
+/// The same of number and sizes.
+#[inline]
+fn entry(slot: &Slot<'_>) -> RingEntry {
+    RingEntry::read_from_prefix(slot.entry).map_or_else(|_| none(), |(it, _)| it)
 }
 
 /// Returns the number under which the reply in a slot is committed: that of its request.
 #[inline]
 pub(super) fn commit_id(slot: &Slot<'_>) -> u64 {
-    RingEntry::read_from_prefix(slot.entry).map_or(0, |(entry, _)| entry.commit_id)
+    entry(slot).commit_id
 }
 
 #[cold]
@@ -210,9 +201,7 @@ mod tests {
         }
 
         fn slot(&mut self) -> Slot<'_> {
-            let (in_out, rest) = self.head.split_at_mut(128);
-            let (op, entry) = rest.split_at_mut(128);
-            Slot { in_out, op, entry, payload: &mut self.payload }
+            Slot::of(&mut self.head, &mut self.payload)
         }
 
         fn reply(&self) -> (OutHeader, RingEntry) {

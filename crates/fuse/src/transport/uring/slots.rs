@@ -55,6 +55,15 @@ pub(super) struct Slot<'a> {
     pub payload: &'a mut [u8],
 }
 
+impl<'a> Slot<'a> {
+    /// Divides a head ([`RING_HEAD`] bytes).
+    pub(super) fn of(head: &'a mut [u8], payload: &'a mut [u8]) -> Slot<'a> {
+        let (in_out, rest) = head.split_at_mut(RING_IN_OUT);
+        let (op, entry) = rest.split_at_mut(RING_OP);
+        Slot { in_out, op, entry, payload }
+    }
+}
+
 impl Slots {
     /// Allocates `count` slots with payloads of `payload` bytes.
     pub(super) fn new(count: u16, payload: usize) -> io::Result<Slots> {
@@ -121,9 +130,7 @@ impl Slots {
                 std::slice::from_raw_parts_mut(payload.as_ptr(), self.payload),
             )
         };
-        let (in_out, rest) = head.split_at_mut(RING_IN_OUT);
-        let (op, entry) = rest.split_at_mut(RING_OP);
-        Slot { in_out, op, entry, payload }
+        Slot::of(head, payload)
     }
 }
 
