@@ -15,7 +15,7 @@ use shoal_format::bucket::object::PIECES_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Bytes of data objects on their way above which writers wait.
 const UPLOADING_MAX: u64 = 64 << 20;
@@ -26,6 +26,8 @@ const BYTES_WAITING_MAX: u64 = 8;
 /// Time after an opening when forgotten objects are looked for: programs that waited for the volume
 /// come first.
 const SWEEP_AFTER: Duration = Duration::from_secs(10);
+/// Longest look for the volume before it is closed.
+const CHECK_MAX: Duration = Duration::from_secs(10);
 /// Pause between attempts to write to a store that has no room.
 const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// Names looked at before a volume is made: any foreign object is in the way.
@@ -358,7 +360,8 @@ impl Device for BucketDevice {
             if self.shared.manifests.lock().await.closed {
                 return Ok(());
             }
-            self.shared.check_there().await?;
+            // Nobody knows while the store does not answer.
+            timeout(CHECK_MAX, self.shared.check_there()).await.unwrap_or(Ok(()))?;
             let begun = Instant::now();
             loop {
                 match self.shared.flush(Flush::Closing).await {

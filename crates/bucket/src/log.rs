@@ -20,7 +20,6 @@ use crate::store::Created;
 use crate::unsent::{Draft, Flush, Moved, Pending, Unsent};
 use crate::upload::{Encoded, Uploaded, encode};
 use bytes::Bytes;
-use futures::future::join;
 use shoal_base::{Code, Error, Result};
 use shoal_format::bucket::object::{ObjectKind, PIECES_MAX, Packed, Piece, pack, unpack};
 use shoal_format::bucket::{Name, log_name, manifest_name};
@@ -31,7 +30,7 @@ use tokio::time::Instant;
 
 /// Shortest lease, as a multiple of the time that an object takes.
 const SLOW: u32 = 4;
-/// Time after which a write looks whether the volume is still there.
+/// Time after which a write looks whether the volume is still there, for the next one.
 const CHECKED_EVERY: Duration = Duration::from_secs(20);
 
 impl Shared {
@@ -213,19 +212,16 @@ impl Shared {
     }
 
     /// Creates the next log object.
-    async fn append(&self, log: &mut Log, raw: Bytes, lease: Duration) -> Result<()> {
+    async fn append(self: &Arc<Shared>, log: &mut Log, raw: Bytes, lease: Duration) -> Result<()> {
         let (name, size) = (log_name(log.slot), raw.len() as u64);
         let begun = Instant::now();
-        let create = self.store.create(Request::PutLog, &name, raw);
-        let created = match log.checked.elapsed() < CHECKED_EVERY {
-            true => create.await,
-            false => {
-                log.checked = begun;
-                let (created, there) = join(create, self.check_there()).await;
-                there.and(created)
-            }
-        };
-        match created? {
+        if log.checked.elapsed() >= CHECKED_EVERY {
+            log.checked = begun;
+            let shared = self.clone();
+            // Not waited for: a store may take writes, and hang where it is read.
+            self.runtime.spawn(async move { shared.check_there().await });
+        }
+        match self.store.create(Request::PutLog, &name, raw).await? {
             Created::Ours => {
                 log.slot += 1;
                 log.objects += 1;

@@ -125,13 +125,12 @@ impl Store {
     }
 
     fn at(&self, name: &str) -> Path {
-        let parts = name.split('/').filter(|part| !part.is_empty());
-        parts.fold(self.prefix.clone(), |path, part| path.join(part))
+        below(&self.prefix, name)
     }
 
     /// Creates an object if there is none of this name.
     pub(crate) async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
-        let mut attempts = Attempts::begin(self, "creating", name);
+        let mut attempts = Attempts::begin(self, &self.writes, "creating", name);
         let path = self.at(name);
         loop {
             self.requests.add(kind, bytes.len() as u64);
@@ -153,7 +152,7 @@ impl Store {
 
     /// Writes an object, in place of an older one of this name if there is one.
     pub(crate) async fn put(&self, kind: Request, name: &str, bytes: Bytes) -> Result<()> {
-        let mut attempts = Attempts::begin(self, "writing", name);
+        let mut attempts = Attempts::begin(self, &self.writes, "writing", name);
         let path = self.at(name);
         loop {
             self.requests.add(kind, bytes.len() as u64);
@@ -182,7 +181,7 @@ impl Store {
     where
         F: Future<Output = Result<Bytes, StoreError>>,
     {
-        let mut attempts = Attempts::begin(self, "reading", name);
+        let mut attempts = Attempts::begin(self, &self.reads, "reading", name);
         loop {
             self.requests.add(Request::Get, 0);
             match attempts.run(get()).await {
@@ -199,7 +198,7 @@ impl Store {
 
     /// Deletes an object. It need not be there.
     pub(crate) async fn delete(&self, name: &str) -> Result<()> {
-        let mut attempts = Attempts::begin(self, "deleting", name);
+        let mut attempts = Attempts::begin(self, &self.writes, "deleting", name);
         let path = self.at(name);
         loop {
             self.requests.add(Request::Delete, 0);
@@ -214,12 +213,33 @@ impl Store {
     /// Lists the names below `folder`, relative to the volume's prefix, with the objects' sizes, at
     /// most `max` of them. The list may lag behind what was written and deleted.
     pub(crate) async fn list(&self, folder: &str, max: usize) -> Result<Vec<(String, u64)>> {
+        self.list_below(&self.prefix, folder, max).await
+    }
+
+    /// Returns the prefix above this one that holds a volume, if there is one.
+    pub(crate) async fn volume_above(&self) -> Result<Option<Path>> {
+        let parts: Vec<_> = self.prefix.parts().collect();
+        for depth in 0..parts.len() {
+            let above: Path = parts[..depth].iter().cloned().collect();
+            let found = self.list_below(&above, "manifest", 1).await?;
+            if found.iter().any(|(name, _)| manifest_sequence(name).is_some()) {
+                return Ok(Some(above));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn list_below(
+        &self,
+        prefix: &Path,
+        folder: &str,
+        max: usize,
+    ) -> Result<Vec<(String, u64)>> {
         let shown = if folder.is_empty() { "its objects" } else { folder };
-        let mut attempts = Attempts::begin(self, "listing", shown);
-        let path = self.at(folder);
+        let mut attempts = Attempts::begin(self, &self.reads, "listing", shown);
         loop {
             self.requests.add(Request::List, 0);
-            match attempts.run(self.list_once(&path, max)).await {
+            match attempts.run(self.list_once(prefix, folder, max)).await {
                 Ok(found) => {
                     // A page of a list has a thousand names.
                     (0..found.len() / 1000).for_each(|_| self.requests.add(Request::List, 0));
@@ -231,38 +251,16 @@ impl Store {
         }
     }
 
-    /// Returns the prefix above this one that holds a volume, if there is one.
-    pub(crate) async fn volume_above(&self) -> Result<Option<Path>> {
-        let parts: Vec<_> = self.prefix.parts().collect();
-        for depth in 0..parts.len() {
-            let above: Path = parts[..depth].iter().cloned().collect();
-            let manifests = above.clone().join("manifest");
-            let mut attempts = Attempts::begin(self, "listing", "the prefixes above");
-            let found = loop {
-                self.requests.add(Request::List, 0);
-                let mut list = self.objects.list(Some(&manifests));
-                match attempts.run(list.try_next()).await {
-                    Ok(found) => break found,
-                    Err(error) if is_missing(&error) => break None,
-                    Err(error) => attempts.pause(&error).await?,
-                }
-            };
-            let is_manifest = |object: object_store::ObjectMeta| {
-                let name = object.location.filename().unwrap_or_default().to_owned();
-                manifest_sequence(&format!("manifest/{name}")).is_some()
-            };
-            if found.is_some_and(is_manifest) {
-                return Ok(Some(above));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn list_once(&self, path: &Path, max: usize) -> Result<Vec<(String, u64)>, StoreError> {
+    async fn list_once(
+        &self,
+        prefix: &Path,
+        folder: &str,
+        max: usize,
+    ) -> Result<Vec<(String, u64)>, StoreError> {
         let mut found = Vec::new();
-        let mut list = self.objects.list(Some(path));
+        let mut list = self.objects.list(Some(&below(prefix, folder)));
         while let Some(object) = list.try_next().await? {
-            let Some(parts) = object.location.prefix_match(&self.prefix) else { continue };
+            let Some(parts) = object.location.prefix_match(prefix) else { continue };
             let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
             found.push((parts.join("/"), object.size));
             if found.len() >= max {
@@ -273,9 +271,17 @@ impl Store {
     }
 }
 
+/// Returns the place of a name below a prefix.
+fn below(prefix: &Path, name: &str) -> Path {
+    let parts = name.split('/').filter(|part| !part.is_empty());
+    parts.fold(prefix.clone(), |path, part| path.join(part))
+}
+
 /// Attempts of one request.
 struct Attempts<'s> {
     store: &'s Store,
+    /// The requests that it is repeated with.
+    repeated: &'s Repeated,
     doing: &'static str,
     name: &'s str,
     begun: Instant,
@@ -289,16 +295,23 @@ struct Attempts<'s> {
 }
 
 impl<'s> Attempts<'s> {
-    fn begin(store: &'s Store, doing: &'static str, name: &'s str) -> Attempts<'s> {
-        let (begun, pause) = (Instant::now(), PAUSE_MIN);
-        let (asked, permit, is_waiting, is_noticed) = (None, None, false, false);
-        Attempts { store, doing, name, begun, pause, asked, permit, is_waiting, is_noticed }
-    }
-
-    fn repeated(&self) -> &'s Repeated {
-        match self.doing {
-            "reading" | "listing" => &self.store.reads,
-            _ => &self.store.writes,
+    fn begin(
+        store: &'s Store,
+        repeated: &'s Repeated,
+        doing: &'static str,
+        name: &'s str,
+    ) -> Attempts<'s> {
+        Attempts {
+            store,
+            repeated,
+            doing,
+            name,
+            begun: Instant::now(),
+            pause: PAUSE_MIN,
+            asked: None,
+            permit: None,
+            is_waiting: false,
+            is_noticed: false,
         }
     }
 
@@ -334,7 +347,7 @@ impl<'s> Attempts<'s> {
         if answered {
             store.is_reached.store(true, Ordering::Relaxed);
             if self.is_waiting {
-                self.repeated().recovered.notify_waiters();
+                self.repeated.recovered.notify_waiters();
             }
         }
         self.permit = None;
@@ -346,7 +359,7 @@ impl<'s> Attempts<'s> {
     /// # Errors
     /// Another attempt is useless, or the patience is over.
     async fn pause(&mut self, error: &StoreError) -> Result<()> {
-        let Attempts { store, doing, name, .. } = *self;
+        let Attempts { store, repeated, doing, name, .. } = *self;
         store.requests.failed();
         let is_reached = store.is_reached.load(Ordering::Relaxed);
         match trouble(error) {
@@ -359,7 +372,6 @@ impl<'s> Attempts<'s> {
             }
         }
         let (spent, limit) = (self.begun.elapsed(), self.limit());
-        let repeated = self.repeated();
         if !self.is_waiting {
             self.is_waiting = true;
             repeated.waiting.fetch_add(1, Ordering::Relaxed);
@@ -390,7 +402,7 @@ impl<'s> Attempts<'s> {
 
     /// The next pause: half to all of what is due.
     fn next_pause(&self) -> Duration {
-        let waiting = self.repeated().waiting.load(Ordering::Relaxed);
+        let waiting = self.repeated.waiting.load(Ordering::Relaxed);
         let due = self.pause.max(PAUSE_EACH * waiting);
         let asked = self.asked.unwrap_or_default().min(ASKED_MAX);
         let step = 0x9e37_79b9_7f4a_7c15;
@@ -402,7 +414,7 @@ impl<'s> Attempts<'s> {
 impl Drop for Attempts<'_> {
     fn drop(&mut self) {
         if self.is_waiting {
-            self.repeated().waiting.fetch_sub(1, Ordering::Relaxed);
+            self.repeated.waiting.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
