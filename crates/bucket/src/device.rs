@@ -21,8 +21,11 @@ use tokio::time::{Instant, timeout};
 const UPLOADING_MAX: u64 = 64 << 20;
 /// Pieces that may wait for a log object: with more, one is written before it is asked for.
 const PIECES_WAITING_MAX: usize = PIECES_MAX / 4;
-/// Bytes of them, as a multiple of [`Options::staged_max`]: they stay in memory until then.
-const BYTES_WAITING_MAX: u64 = 8;
+/// Bytes of them above which one is begun, as a multiple of [`Options::staged_max`]: they stay in
+/// memory until it is there.
+const BYTES_WAITING: u64 = 1;
+/// The same, above which writers wait for it.
+const BYTES_WAITING_MAX: u64 = 3;
 /// Time after an opening when forgotten objects are looked for: programs that waited for the volume
 /// come first.
 const SWEEP_AFTER: Duration = Duration::from_secs(10);
@@ -254,6 +257,8 @@ impl BucketDevice {
                 Err(error) if error.code() == Code::NoSpace => return self.wait_for_room(),
                 flushed => flushed?,
             }
+        } else if waiting.bytes > staged_max * BYTES_WAITING {
+            shared.begin_flush();
         }
         if shared.uploading.load(Ordering::Acquire) > UPLOADING_MAX {
             shared.runtime.wait(async {
@@ -295,9 +300,9 @@ impl Device for BucketDevice {
             let contents = shared.contents.read();
             (contents.staging.runs(), contents.waiting)
         };
-        // Half of what `make_objects` lets wait, so that the next writes need not.
+        // Less than `make_objects` lets wait, so that the next writes need not.
         runs + waiting.pieces > PIECES_WAITING_MAX / 2
-            || waiting.bytes > shared.options.staged_max * BYTES_WAITING_MAX / 2
+            || waiting.bytes > shared.options.staged_max * (BYTES_WAITING_MAX - 1)
             || shared.uploading.load(Ordering::Relaxed) > UPLOADING_MAX / 2
     }
 

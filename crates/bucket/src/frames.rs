@@ -13,7 +13,7 @@ use quick_cache::{OptionsBuilder, Weighter};
 use shoal_base::{Error, Result};
 use shoal_format::bucket::Name;
 use shoal_format::bucket::object::{Piece, bytes_of};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +24,9 @@ use tokio::task::spawn_blocking;
 const FETCH_MAX: u64 = 8 << 20;
 /// Largest number of bytes that are fetched although nobody wants them, to save a request.
 const GAP_MAX: u64 = 64 << 10;
+/// Share of the memory for pieces that were written and not read since, one in so many. Programs
+/// rarely read at once what they wrote, and the kernel has it in memory if they use a mount.
+const WRITTEN: u64 = 8;
 /// Share of the memory for pieces that were used twice. quick_cache's default is 0.97, which leaves
 /// 8 of 256 MiB for pieces that wait for their first use.
 const HOT: f64 = 0.5;
@@ -45,13 +48,29 @@ impl Weighter<Key, Held> for ByBytes {
 #[derive(Clone)]
 struct Held {
     bytes: Bytes,
-    /// It was fetched ahead; `true` until it is used.
-    unused: Option<Arc<AtomicBool>>,
+    /// It was fetched ahead.
+    is_ahead: bool,
+    is_used: Arc<AtomicBool>,
+}
+
+impl Held {
+    fn new(bytes: Bytes, is_ahead: bool) -> Held {
+        Held { bytes, is_ahead, is_used: Arc::default() }
+    }
+}
+
+/// Pieces that were added because they were written, in this order.
+#[derive(Default)]
+struct Written {
+    pieces: VecDeque<(Key, u64)>,
+    bytes: u64,
 }
 
 /// The cache.
 pub(crate) struct Frames {
     cache: Cache<Key, Held, ByBytes>,
+    written: Mutex<Written>,
+    written_max: u64,
     ahead: Ahead,
     disk: Option<Arc<Disk>>,
     flights: Mutex<HashMap<Key, Flight>>,
@@ -83,7 +102,15 @@ impl Frames {
         let options = options.build().unwrap_or_else(|e| unreachable!("{e}"));
         let cache = Cache::with_options(options, ByBytes, Default::default(), Default::default());
         let ahead = Ahead::new(bytes);
-        Frames { cache, ahead, disk: disk.map(Arc::new), flights: Mutex::default() }
+        let (disk, written_max) = (disk.map(Arc::new), bytes / WRITTEN);
+        Frames {
+            cache,
+            written: Mutex::default(),
+            written_max,
+            ahead,
+            disk,
+            flights: Mutex::default(),
+        }
     }
 
     /// The cache on disk.
@@ -91,9 +118,20 @@ impl Frames {
         self.disk.as_deref()
     }
 
-    /// Adds a decoded piece.
+    /// Adds a decoded piece that was written, and not asked for. The oldest of those that nobody has
+    /// used leave when there are too many.
     pub(crate) fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
-        self.cache.insert((name, offset), Held { bytes, unused: None });
+        let (key, len) = ((name, offset), bytes.len() as u64);
+        self.cache.insert(key, Held::new(bytes, false));
+        let mut written = self.written.lock();
+        written.pieces.push_back((key, len));
+        written.bytes += len;
+        while written.bytes > self.written_max
+            && let Some((key, len)) = written.pieces.pop_front()
+        {
+            written.bytes -= len;
+            self.cache.remove_if(&key, |held| !held.is_used.load(Ordering::Relaxed));
+        }
     }
 
     /// Adds a piece of an object that was read for another reason: it is likely to be wanted.
@@ -105,8 +143,8 @@ impl Frames {
 
     /// Returns a piece if it is in memory.
     pub(crate) fn get(&self, place: &Place) -> Option<Bytes> {
-        let Held { bytes, unused } = self.cache.get(&(place.name, place.offset))?;
-        if unused.is_some_and(|unused| unused.swap(false, Ordering::Relaxed)) {
+        let Held { bytes, is_ahead, is_used } = self.cache.get(&(place.name, place.offset))?;
+        if !is_used.swap(true, Ordering::Relaxed) && is_ahead {
             self.ahead.used(bytes.len() as u64);
         }
         Some(bytes)
@@ -210,8 +248,7 @@ impl Frames {
     fn arrived(&self, place: &Place, sender: &Sender, decoded: Result<Bytes>, is_ahead: bool) {
         let key = (place.name, place.offset);
         if let Ok(bytes) = &decoded {
-            let unused = is_ahead.then(|| Arc::new(AtomicBool::new(true)));
-            self.cache.insert(key, Held { bytes: bytes.clone(), unused });
+            self.cache.insert(key, Held::new(bytes.clone(), is_ahead));
         }
         // In this order, so that nobody finds it neither here nor there.
         self.flights.lock().remove(&key);

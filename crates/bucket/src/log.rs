@@ -81,6 +81,19 @@ impl Shared {
         Ok(())
     }
 
+    /// Begins a flush that nobody waits for, unless there is one already.
+    pub(crate) fn begin_flush(self: &Arc<Shared>) {
+        if self.flushing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let shared = self.clone();
+        self.runtime.spawn(async move {
+            // What fails is kept, or ends the writing: the next flush says so.
+            let _ = shared.flush(Flush::Writes).await;
+            shared.flushing.store(false, Ordering::Release);
+        });
+    }
+
     /// Writes the object that could not be written before, if there is one.
     async fn send_unsent(self: &Arc<Shared>, log: &mut Log) -> Result<()> {
         let Some(mut unsent) = log.unsent.take() else { return Ok(()) };

@@ -252,6 +252,8 @@ pub(crate) struct Shared {
     pub batch: AtomicU64,
     /// Bytes of data objects that the store does not have yet.
     pub uploading: AtomicU64,
+    /// A flush is under way that nobody waits for.
+    pub flushing: AtomicBool,
     pub uploaded: Notify,
     pub upload_slots: Semaphore,
     /// The turn of who moves parts.
@@ -286,6 +288,7 @@ impl Shared {
             data_number: AtomicU64::new(1),
             batch: AtomicU64::new(1),
             uploading: AtomicU64::new(0),
+            flushing: AtomicBool::new(false),
             uploaded: Notify::new(),
             upload_slots: Semaphore::new(UPLOADS),
             moving: Arc::new(Semaphore::new(1)),

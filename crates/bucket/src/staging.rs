@@ -89,6 +89,13 @@ impl Staging {
             && start + old.len() as u64 == range.start
             && start / FRAME_BYTES == range.start / FRAME_BYTES
         {
+            // A run that is read for long must not hold twice its bytes.
+            if old.capacity() - old.len() < bytes.len() {
+                let end = (start / FRAME_BYTES + 1) * FRAME_BYTES;
+                let room = old.capacity() * 2;
+                let room = room.max(old.len() + bytes.len()).min((end - start) as usize);
+                old.reserve_exact(room - old.len());
+            }
             return old.extend_from_slice(bytes);
         }
         self.runs.insert(range.start, Run::Dirty(bytes.to_vec()));

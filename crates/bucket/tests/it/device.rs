@@ -434,11 +434,50 @@ fn what_waits_for_a_flush_takes_bounded_memory() {
     for n in 0..32 {
         device.write_at(&noise(1 << 20, n), n << 20).unwrap();
     }
-    // Each of them names 2 MiB of data objects at most, and a little more.
+    // A write puts more in data objects than may wait, so each waits for a log object.
     let logs = device.counted().of(Request::PutLog) - before;
-    assert!((10..=20).contains(&logs), "{logs}");
+    assert!((31..=33).contains(&logs), "{logs}");
     let data = noise(1 << 20, 7);
     assert!(read(&device, 7 << 20, 1 << 20) == data);
+}
+
+#[test]
+fn a_log_object_is_begun_before_writers_must_wait_for_it() {
+    let (_, place) = place();
+    let device = create(&place, Options { staged_max: 1 << 20, ..options() });
+    let logs = || device.counted().of(Request::PutLog);
+    let before = logs();
+    // More than one MiB of data objects, and less than the three for which writers wait.
+    for n in 0..8 {
+        device.write_at(&noise(256 << 10, n), n << 18).unwrap();
+    }
+    let limit = std::time::Instant::now() + Duration::from_secs(300);
+    while logs() == before {
+        assert!(std::time::Instant::now() < limit, "nobody has begun a log object");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn written_bytes_that_nobody_reads_take_an_eighth_of_the_memory() {
+    let (_, place) = place();
+    let device = create(&place, Options { cache_bytes: 64 << 20, ..options() });
+    let gets = || device.counted().of(Request::Get);
+    let write = |n: u64| {
+        device.write_at(&noise(1 << 20, n), n << 20).unwrap();
+        device.flush().unwrap();
+    };
+    write(0);
+    assert!(read(&device, 0, 1 << 20) == noise(1 << 20, 0));
+    (1..16).for_each(write);
+    let before = gets();
+    // Read since it was written, and of the last eight.
+    for n in [0, 9, 15] {
+        assert!(read(&device, n << 20, 1 << 20) == noise(1 << 20, n), "{n}");
+    }
+    assert_eq!(gets(), before);
+    assert!(read(&device, 1 << 20, 1 << 20) == noise(1 << 20, 1));
+    assert!(gets() > before);
 }
 
 /// A region that is read ahead of its use, at most.
