@@ -20,8 +20,8 @@
 //! The state is per thread. Code that does not run under [`retried`] may always read.
 //!
 //! A second rule, for threads that serve many callers (a mount's): a call that runs under
-//! [`at_once`] does not wait for the device at all. What it cannot read without waiting is refused
-//! with [`Error::Cold`], and the whole call must be made again, on a thread that may wait. As above
+//! [`at_once`] does not wait for the device at all. What it cannot read or write without waiting is
+//! refused with [`Error::Cold`], and the whole call must be made again, on a thread that may wait. As above
 //! this ends with the first change, since from there on a call cannot be made a second time.
 
 pub use crate::error::Cold;
@@ -133,8 +133,8 @@ enum Waits {
     MustNot,
     /// Something was refused because it must not.
     Refused,
-    /// That was a read of the device.
-    RefusedRead,
+    /// That was the device itself, and no other thread.
+    RefusedDevice,
 }
 
 std::thread_local! {
@@ -151,8 +151,8 @@ pub enum AtOnce<R> {
     Refused {
         /// The result.
         result: R,
-        /// It would have had to read from the device; else it waits for another thread.
-        reads: bool,
+        /// It would have had to wait for the device; else it waits for another thread.
+        device: bool,
     },
 }
 
@@ -168,8 +168,8 @@ pub fn at_once<R>(call: impl FnOnce() -> R) -> AtOnce<R> {
     let _restore = Restore(WAITS.replace(Waits::MustNot));
     let result = call();
     match WAITS.get() {
-        Waits::Refused => AtOnce::Refused { result, reads: false },
-        Waits::RefusedRead => AtOnce::Refused { result, reads: true },
+        Waits::Refused => AtOnce::Refused { result, device: false },
+        Waits::RefusedDevice => AtOnce::Refused { result, device: true },
         Waits::May | Waits::MustNot => AtOnce::Done(result),
     }
 }
@@ -188,10 +188,10 @@ pub fn refuse() -> Error {
     Error::Cold(Cold::Device)
 }
 
-/// As [`refuse`], for a read of the device.
+/// As [`refuse`], to wait for the device.
 #[cold]
-pub fn refuse_read() -> Error {
-    WAITS.set(Waits::RefusedRead);
+pub fn refuse_device() -> Error {
+    WAITS.set(Waits::RefusedDevice);
     Error::Cold(Cold::Device)
 }
 
@@ -221,7 +221,7 @@ pub fn lock<G>(mut attempt: impl FnMut() -> Option<G>, wait: impl FnOnce() -> G)
 }
 
 fn was_refused() -> bool {
-    matches!(WAITS.get(), Waits::Refused | Waits::RefusedRead)
+    matches!(WAITS.get(), Waits::Refused | Waits::RefusedDevice)
 }
 
 /// A section outside of a transaction in which the device must not be read either, because the
@@ -402,12 +402,12 @@ mod tests {
                 || {
                     attempts += 1;
                     assert!(must_not_wait());
-                    Err::<(), _>(refuse_read())
+                    Err::<(), _>(refuse_device())
                 },
             )
         });
         let result = Err(Error::Cold(Cold::Device));
-        assert_eq!(ended, AtOnce::Refused { result, reads: true });
+        assert_eq!(ended, AtOnce::Refused { result, device: true });
         assert_eq!((attempts, must_not_wait()), (1, false));
         // What is warmed, too.
         let warmed = at_once(|| {
@@ -422,7 +422,7 @@ mod tests {
             )
         });
         let result = Err(Error::Cold(block()));
-        assert_eq!(warmed, AtOnce::Refused { result, reads: false });
+        assert_eq!(warmed, AtOnce::Refused { result, device: false });
     }
 
     #[test]
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(at_once(attempt), AtOnce::Done(Ok(())));
         let _guard = held.lock();
         let result = Err(Error::Cold(Cold::Device));
-        assert_eq!(at_once(attempt), AtOnce::Refused { result, reads: false });
+        assert_eq!(at_once(attempt), AtOnce::Refused { result, device: false });
     }
 
     #[test]

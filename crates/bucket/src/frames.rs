@@ -118,8 +118,8 @@ impl Frames {
         self.disk.as_deref()
     }
 
-    /// Adds a decoded piece that was written, and not asked for. Too many that nobody has used since:
-    /// the oldest leave.
+    /// Adds a decoded piece that was written, and not asked for. Of too many that nobody has used
+    /// since, the oldest leave.
     pub(crate) fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
         let (key, len) = ((name, offset), bytes.len() as u64);
         self.cache.insert(key, Held::new(bytes, false));

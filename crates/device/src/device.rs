@@ -26,6 +26,11 @@ pub trait Device: Send + Sync {
     fn is_behind(&self) -> bool {
         false
     }
+    /// Returns whether writes had to wait for the storage below a moment ago, so that the next one
+    /// is likely to.
+    fn writes_wait(&self) -> bool {
+        self.is_behind()
+    }
     /// Writes all of `buf` at byte `offset`.
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()>;
     /// Writes the slices in order, starting at `offset`.
@@ -36,6 +41,11 @@ pub trait Device: Send + Sync {
             at += buf.len() as u64;
         }
         Ok(())
+    }
+    /// As [`Device::write_vectored_at`], if that takes no longer than copying memory: `false`, with
+    /// anything in these bytes, if it would have to wait for the storage below.
+    fn write_now(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<bool> {
+        self.write_vectored_at(bufs, offset).map(|()| true)
     }
     /// Makes completed writes durable.
     ///

@@ -426,6 +426,18 @@ impl Device for FileDevice {
         .map_err(|e| self.failed("write", offset, len as u64, e))
     }
 
+    fn write_now(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<bool> {
+        let len: usize = bufs.iter().map(|b| b.len()).sum();
+        self.check("write", offset, len as u64)?;
+        self.check_claim()?;
+        let write = || self.write_vectored_at(bufs, offset);
+        self.now.write(&self.file, bufs, offset, write)
+    }
+
+    fn writes_wait(&self) -> bool {
+        self.now.writes_wait()
+    }
+
     fn flush(&self) -> Result<()> {
         self.check_claim()?;
         // Never repeated after a failure: the kernel may have dropped the pages it could not write.

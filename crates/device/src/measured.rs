@@ -3,7 +3,7 @@
 //!
 //! Every open volume has one between itself and its device, of any kind. So it is also what stops a
 //! child of `fork`: it passes nothing on in another process than the one that made it; and what a
-//! thread that must not wait ([`cold::at_once`]) reads without waiting, or is refused.
+//! thread that must not wait ([`cold::at_once`]) reads and writes without waiting, or is refused.
 
 use crate::device::{Device, Fact};
 use shoal_base::Result;
@@ -39,6 +39,16 @@ impl MeasuredDevice {
         self.origin.check()?;
         let begun = Instant::now();
         let done = operation();
+        self.took((kind, phase), bytes, begun, done)
+    }
+
+    fn took(
+        &self,
+        (kind, phase): (Timed, Option<Phase>),
+        bytes: u64,
+        begun: Instant,
+        done: Result<()>,
+    ) -> Result<()> {
         let took = begun.elapsed();
         self.counters.took(kind, took, done.is_err(), bytes);
         if let Some(phase) = phase {
@@ -58,20 +68,33 @@ impl Device for MeasuredDevice {
             self.origin.check()?;
             return match self.inner.read_now(buf, offset)? {
                 true => Ok(()),
-                false => Err(cold::refuse_read()),
+                false => Err(cold::refuse_device()),
             };
         }
         let read = || self.inner.read_at(buf, offset);
         self.measure(Timed::DeviceRead, Some(Phase::DeviceRead), len, read)
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        if cold::must_not_wait() {
+            return self.write_vectored_at(&[IoSlice::new(buf)], offset);
+        }
         let write = || self.inner.write_at(buf, offset);
         self.measure(Timed::DeviceWrite, Some(Phase::DeviceWrite), buf.len() as u64, write)
     }
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
-        let write = || self.inner.write_vectored_at(bufs, offset);
-        self.measure(Timed::DeviceWrite, Some(Phase::DeviceWrite), len, write)
+        if !cold::must_not_wait() {
+            let write = || self.inner.write_vectored_at(bufs, offset);
+            return self.measure(Timed::DeviceWrite, Some(Phase::DeviceWrite), len, write);
+        }
+        self.origin.check()?;
+        let begun = Instant::now();
+        let done = match self.inner.write_now(bufs, offset) {
+            Ok(true) => Ok(()),
+            Ok(false) => return Err(cold::refuse_device()),
+            Err(error) => Err(error),
+        };
+        self.took((Timed::DeviceWrite, Some(Phase::DeviceWrite)), len, begun, done)
     }
     fn flush(&self) -> Result<()> {
         // A call that waits for a flush waits for the journal, which counts that.
@@ -91,6 +114,9 @@ impl Device for MeasuredDevice {
     }
     fn is_behind(&self) -> bool {
         self.inner.is_behind()
+    }
+    fn writes_wait(&self) -> bool {
+        self.inner.writes_wait()
     }
     fn room(&self) -> Option<u64> {
         self.origin.is_here().then(|| self.inner.room()).flatten()
@@ -150,6 +176,9 @@ mod tests {
         fn read_now(&self, _: &mut [u8], _: u64) -> Result<bool> {
             Ok(false)
         }
+        fn write_now(&self, _: &[IoSlice<'_>], _: u64) -> Result<bool> {
+            Ok(false)
+        }
         fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
             self.0.write_at(buf, offset)
         }
@@ -170,9 +199,12 @@ mod tests {
         let slow = Arc::new(Slow(MemDevice::new(1 << 20)));
         let device = MeasuredDevice::new(slow, counters.clone());
         let mut buf = [0; 16];
-        let read = cold::at_once(|| device.read_at(&mut buf, 0).is_ok());
-        assert_eq!(read, cold::AtOnce::Refused { result: false, reads: true });
-        assert_eq!(counters.timing(Timed::DeviceRead).count(), 0);
+        let refused = cold::AtOnce::Refused { result: false, device: true };
+        assert_eq!(cold::at_once(|| device.read_at(&mut buf, 0).is_ok()), refused);
+        assert_eq!(cold::at_once(|| device.write_at(&[1], 0).is_ok()), refused);
+        for kind in [Timed::DeviceRead, Timed::DeviceWrite] {
+            assert_eq!(counters.timing(kind).count(), 0);
+        }
         device.read_at(&mut buf, 0).unwrap();
         let fast = MeasuredDevice::new(Arc::new(MemDevice::new(1 << 20)), counters);
         let read = cold::at_once(|| fast.read_at(&mut buf, 0).is_ok());

@@ -1,17 +1,28 @@
-//! Reads of a file that do not wait for its disk: what the kernel has in its page cache
-//! (`RWF_NOWAIT`).
+//! Reads and writes of a file that do not wait for its disk (`RWF_NOWAIT`): of what the kernel has in
+//! its page cache, and to that, as long as it has room.
+//!
+//! Not all filesystems can say whether a write would wait (ext4 cannot). There one such write is
+//! made at a time, so that a disk that hangs stops one thread; and for [`SLOW_FOR`] after one that
+//! did wait, none is tried.
 
 use rustix::fs::fstatfs;
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use shoal_base::Result;
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Reads that wait, from which on others are not even tried: the kernel begins to read what it does
 /// not have, and a disk that hangs takes only so many requests before the next one waits to be
 /// taken.
 const WAITING_MAX: u32 = 16;
+/// Time for which no write is tried after one that would have waited: what it had allocated in the
+/// volume is of no use.
+const SLOW_FOR: Duration = Duration::from_millis(500);
+/// Longest time of a write that has not waited.
+const SLOW: Duration = Duration::from_millis(2);
 /// Filesystems in memory, which know no reads without waiting, and need none.
 const MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -26,11 +37,17 @@ enum Way {
     Unknown,
 }
 
-/// Knowledge about the reads of a file.
-#[derive(Default)]
+/// Knowledge about the reads and writes of a file.
 pub(crate) struct Now {
     way: OnceLock<Way>,
     waiting: AtomicU32,
+    /// The way of writes, if it has turned out to be another one.
+    writes: OnceLock<Way>,
+    /// A write is under way of which nobody knows whether it waits.
+    writing: AtomicBool,
+    opened: Instant,
+    /// Milliseconds after that until which no write is tried; 0: it is.
+    slow_until: AtomicU64,
 }
 
 /// A read that may wait, until it is dropped.
@@ -39,6 +56,19 @@ pub(crate) struct Waiting<'n>(&'n Now);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Now {
+    fn default() -> Now {
+        Now {
+            way: OnceLock::new(),
+            waiting: AtomicU32::new(0),
+            writes: OnceLock::new(),
+            writing: AtomicBool::new(false),
+            opened: Instant::now(),
+            slow_until: AtomicU64::new(0),
+        }
     }
 }
 
@@ -62,15 +92,73 @@ impl Now {
         // Whatever else is wrong, the read that may wait finds out, and says so.
         preadv2(file, &mut [IoSliceMut::new(buf)], at, flags).ok()
     }
+
+    /// Returns whether a write had to wait a moment ago.
+    pub(crate) fn writes_wait(&self) -> bool {
+        let until = self.slow_until.load(Ordering::Relaxed);
+        until != 0 && self.opened.elapsed().as_millis() < u128::from(until)
+    }
+
+    fn is_slow(&self) {
+        let until = self.opened.elapsed() + SLOW_FOR;
+        self.slow_until.store(until.as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Writes all of the slices without waiting, by `write` if nobody can say whether that waits.
+    /// `false`: it would wait, and anything may be written.
+    pub(crate) fn write(
+        &self,
+        file: &File,
+        bufs: &[IoSlice<'_>],
+        at: u64,
+        write: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
+        if self.writes_wait() {
+            return Ok(false);
+        }
+        let way = self.writes.get().copied();
+        let way = way.unwrap_or_else(|| *self.way.get_or_init(|| way_of(file)));
+        if way == Way::Asked {
+            match pwritev2(file, bufs, at, ReadWriteFlags::NOWAIT) {
+                Ok(n) if n == bufs.iter().map(|buf| buf.len()).sum() => return Ok(true),
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
+                    self.is_slow();
+                    return Ok(false);
+                }
+                Err(Errno::OPNOTSUPP) => {
+                    self.writes.get_or_init(|| way_unasked(file));
+                }
+                // A write that may wait finds out what is wrong, and says so.
+                Err(_) => return Ok(false),
+            }
+        }
+        if self.writes.get().copied().unwrap_or(way) == Way::InMemory {
+            return write().map(|()| true);
+        }
+        if self.writing.swap(true, Ordering::Acquire) {
+            return Ok(false);
+        }
+        let begun = Instant::now();
+        let written = write();
+        self.writing.store(false, Ordering::Release);
+        if begun.elapsed() > SLOW {
+            self.is_slow();
+        }
+        written.map(|()| true)
+    }
 }
 
 fn way_of(file: &File) -> Way {
     match preadv2(file, &mut [IoSliceMut::new(&mut [0])], 0, ReadWriteFlags::NOWAIT) {
         Ok(_) | Err(Errno::AGAIN) => Way::Asked,
-        Err(_) => match fstatfs(file) {
-            Ok(fs) if MEMORY.contains(&(fs.f_type as u32)) => Way::InMemory,
-            _ => Way::Unknown,
-        },
+        Err(_) => way_unasked(file),
+    }
+}
+
+fn way_unasked(file: &File) -> Way {
+    match fstatfs(file) {
+        Ok(fs) if MEMORY.contains(&(fs.f_type as u32)) => Way::InMemory,
+        _ => Way::Unknown,
     }
 }
 
@@ -97,5 +185,34 @@ mod tests {
         assert_eq!(now.read(&file, &mut buf, 0), None);
         drop(waiting);
         assert_eq!(now.read(&file, &mut buf, 0), Some(4096));
+    }
+
+    #[test]
+    fn a_write_is_not_tried_for_a_while_after_one_that_waited() {
+        let file = File::open("/dev/null").unwrap();
+        let slices = [IoSlice::new(b"so"), IoSlice::new(b"on")];
+        let now = Now::default();
+        now.writes.set(Way::InMemory).unwrap();
+        assert_eq!(now.write(&file, &slices, 0, || Ok(())), Ok(true));
+        now.slow_until.store(u64::MAX, Ordering::Relaxed);
+        assert!(now.writes_wait());
+        assert_eq!(now.write(&file, &slices, 0, || unreachable!("tried")), Ok(false));
+        now.slow_until.store(0, Ordering::Relaxed);
+        assert!(!now.writes_wait());
+    }
+
+    #[test]
+    fn where_nobody_can_say_whether_a_write_waits_one_is_made_at_a_time() {
+        let file = File::open("/dev/null").unwrap();
+        let slices = [IoSlice::new(b"soon")];
+        let now = Now::default();
+        now.writes.set(Way::Unknown).unwrap();
+        let within = || {
+            assert_eq!(now.write(&file, &slices, 0, || unreachable!("a second one")), Ok(false));
+            std::thread::sleep(SLOW * 2);
+            Ok(())
+        };
+        assert_eq!(now.write(&file, &slices, 0, within), Ok(true));
+        assert_ne!(now.slow_until.load(Ordering::Relaxed), 0, "it took long");
     }
 }

@@ -110,13 +110,13 @@ impl Serve for Worker {
             false => at_once(call),
         };
         let outcome = match outcome {
-            AtOnce::Refused { result: Ok(result), reads } => {
+            AtOnce::Refused { result: Ok(result), device } => {
                 if let Ok(len) = result {
                     // Of something that went on without what was refused.
                     self.undo(Some(op), &mut request.body()[..len]);
                 }
                 self.answered();
-                return Reply::Later { reads };
+                return Reply::Later { device };
             }
             AtOnce::Refused { result, .. } | AtOnce::Done(result) => result,
         };

@@ -11,7 +11,7 @@ use crate::records::{self, WRITE_STEP};
 use crate::stat::attr_of;
 use crate::state::Writing;
 use crate::xattr::{Pending, Plan};
-use shoal_base::cold::Section;
+use shoal_base::cold::{self, Section};
 use shoal_base::limits::FILE_SIZE_MAX;
 use shoal_base::timing::Call;
 use shoal_base::{Code, Error, Ino, Result};
@@ -139,10 +139,16 @@ impl<'v> Files<'v> {
                         return Ok(at);
                     }
                     // The contents no longer fit in the inode.
-                    writing.get_or_insert_with(|| self.0.writers.enter(request.ino));
+                    if writing.is_none() {
+                        *writing = Some(self.0.writers.enter(request.ino)?);
+                    }
                 }
                 Way::Objects(None) => {
-                    *writing = Some(self.0.writers.enter(request.ino));
+                    // Before space is allocated, which would be of no use.
+                    if cold::must_not_wait() && self.0.store.device().writes_wait() {
+                        return Err(cold::refuse_device());
+                    }
+                    *writing = Some(self.0.writers.enter(request.ino)?);
                 }
                 Way::Objects(Some(mut plan)) => {
                     self.room_for(&request, plan.bytes())?;

@@ -218,7 +218,11 @@ impl<'v> Objects<'v> {
             return self.write_split(growth.tail.ino, extent.end(), &[new], (0, End::Anywhere));
         };
         let Growth { tail, hold } = growth;
-        self.sent(self.0.store.device().write_at(new, tail.end().0))?;
+        if let Err(e) = self.sent(self.0.store.device().write_at(new, tail.end().0)) {
+            // Refused, it is made again, and can grow then.
+            self.0.tails.put(tail);
+            return Err(e);
+        }
         let Tail { mut extent, mut sum, room, .. } = *tail;
         let flushes = self.data_written(new.len(), writing)?;
         self.0.store.counters().add(Counter::ObjectsGrown, 1);
@@ -234,8 +238,10 @@ impl<'v> Objects<'v> {
     /// changed whole sectors, and in its first and last one may be data of other calls that no
     /// flush has covered yet. A later flush would acknowledge them.
     fn sent(self, written: Result<()>) -> Result<()> {
-        if let Err(e) = &written {
-            self.0.store.poison(&format!("data: {e}"));
+        match &written {
+            // What it has left is where nothing of others is yet, and this call is made again.
+            Ok(()) | Err(Error::Cold(_)) => {}
+            Err(e) => self.0.store.poison(&format!("data: {e}")),
         }
         written
     }

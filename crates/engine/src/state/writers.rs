@@ -4,9 +4,10 @@
 //! Acquired before a transaction begins, and held while objects are read and written. A transaction
 //! must never wait for it.
 
-use shoal_base::Ino;
+use shoal_base::cold;
 use shoal_base::shard::spread;
 use shoal_base::sync::{Condvar, Mutex};
+use shoal_base::{Ino, Result};
 
 const SHARDS: usize = 64;
 
@@ -30,15 +31,26 @@ impl Default for Writers {
 }
 
 impl Writers {
-    /// Waits until the file has no other writer.
-    pub(crate) fn enter(&self, ino: Ino) -> Writing<'_> {
+    /// Waits until the file has no other writer, which may be waiting for the device.
+    ///
+    /// # Errors
+    /// That of [`cold::refuse`].
+    pub(crate) fn enter(&self, ino: Ino) -> Result<Writing<'_>> {
         let shard = &self.shards[(spread(ino.0) >> 40) as usize % SHARDS];
-        let mut writing = shard.writing.lock();
-        while writing.contains(&ino) {
-            shard.ended.wait(&mut writing);
-        }
-        writing.push(ino);
-        Writing { shard, ino }
+        let attempt = || {
+            let mut writing = shard.writing.lock();
+            let is_free = !writing.contains(&ino);
+            is_free.then(|| writing.push(ino))
+        };
+        let wait = || {
+            let mut writing = shard.writing.lock();
+            while writing.contains(&ino) {
+                shard.ended.wait(&mut writing);
+            }
+            writing.push(ino);
+        };
+        cold::lock(attempt, wait)?;
+        Ok(Writing { shard, ino })
     }
 }
 

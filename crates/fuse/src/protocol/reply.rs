@@ -115,8 +115,8 @@ pub enum Reply {
     /// The handler would have to wait for the device, and has done nothing: the request must be
     /// given to one that may wait ([`Request::let_wait`](super::Request::let_wait)).
     Later {
-        /// For a read of the device, which may last as long as that hangs.
-        reads: bool,
+        /// For the device itself, which may last as long as that hangs.
+        device: bool,
     },
 }
 

@@ -9,8 +9,8 @@
 //! Waking a thread takes longer than most waits. As long as others read, a free place is left to
 //! whoever gave it away, and to others only after [`SHORT`]: whoever reads next sees to that.
 //!
-//! A thread costs up to some megabytes, with all that its allocator keeps. So of requests that read
-//! from the device [`READS_MAX`] wait on threads, and the others in a queue. No other request, such
+//! A thread costs up to some megabytes, with all that its allocator keeps. So of requests that wait
+//! for the device [`DEVICE_MAX`] wait on threads, and the others in a queue. No other request, such
 //! as `fsync`, is behind them.
 
 use parking_lot::{Condvar, Mutex};
@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Most requests that read from the device on threads.
-pub(crate) const READS_MAX: usize = 128;
+/// Most requests that wait for the device on threads.
+pub(crate) const DEVICE_MAX: usize = 128;
 /// Most threads, besides those that read requests.
 const THREADS_MAX: usize = 1024;
 /// Most bytes of requests in the queue; with more, they wait on threads all the same.
@@ -56,7 +56,7 @@ struct State<P, J> {
     queue: VecDeque<(J, usize)>,
     queued: usize,
     /// Requests that read from the device on threads.
-    reading: usize,
+    at_device: usize,
     /// Threads asleep.
     idle: usize,
     threads: usize,
@@ -78,9 +78,9 @@ impl<P, J> Crew<P, J> {
     /// Creates a crew with these places, and as many threads, which the caller starts.
     pub(super) fn new(free: Vec<P>) -> Crew<P, J> {
         let places = free.len();
-        let (queue, queued, reading, idle) = (VecDeque::new(), 0, 0, 0);
+        let (queue, queued, at_device, idle) = (VecDeque::new(), 0, 0, 0);
         let (due, threads) = (Instant::now(), places);
-        let state = State { free, due, queue, queued, reading, idle, threads, closed: false };
+        let state = State { free, due, queue, queued, at_device, idle, threads, closed: false };
         let (is_short, state) = (AtomicBool::new(false), Mutex::new(state));
         Crew { places, is_short, state, wake: Condvar::new() }
     }
@@ -136,12 +136,12 @@ impl<P, J> Crew<P, J> {
         Relief::Hire
     }
 
-    /// Begins a request of so many bytes that reads from the device, or puts it into the queue:
-    /// then it is not returned. Its end must be [recorded](Crew::has_read).
-    pub(super) fn begin_read(&self, job: J, bytes: usize) -> Option<J> {
+    /// Begins a request of so many bytes that waits for the device, or puts it into the queue:
+    /// then it is not returned. Its end must be [recorded](Crew::has_left_device).
+    pub(super) fn begin_device(&self, job: J, bytes: usize) -> Option<J> {
         let mut state = self.state.lock();
-        if state.reading < READS_MAX || state.queued + bytes > QUEUE_MAX {
-            state.reading += 1;
+        if state.at_device < DEVICE_MAX || state.queued + bytes > QUEUE_MAX {
+            state.at_device += 1;
             return Some(job);
         }
         state.queued += bytes;
@@ -149,9 +149,9 @@ impl<P, J> Crew<P, J> {
         None
     }
 
-    /// Records the end of a request that has read from the device.
-    pub(super) fn has_read(&self) {
-        self.state.lock().reading -= 1;
+    /// Records the end of a request that has waited for the device.
+    pub(super) fn has_left_device(&self) {
+        self.state.lock().at_device -= 1;
     }
 
     /// Called when a thread could not be started.
@@ -170,11 +170,11 @@ impl<P, J> Crew<P, J> {
                 self.is_short.store(!state.free.is_empty(), Relaxed);
                 return Work::Read(place);
             }
-            if state.reading < READS_MAX
+            if state.at_device < DEVICE_MAX
                 && let Some((job, bytes)) = state.queue.pop_front()
             {
                 state.queued -= bytes;
-                state.reading += 1;
+                state.at_device += 1;
                 return Work::Answer(job);
             }
             state.idle += 1;
@@ -262,19 +262,19 @@ mod tests {
     fn reads_wait_in_a_queue_and_nothing_else_does() {
         let crew = Numbers::new(vec![1]);
         let mut mine = place(&crew);
-        for n in 0..READS_MAX as u32 {
-            assert_eq!(crew.begin_read(n, 1), Some(n));
+        for n in 0..DEVICE_MAX as u32 {
+            assert_eq!(crew.begin_device(n, 1), Some(n));
             assert_eq!(crew.give(mine), Relief::Hire);
             mine = place(&crew);
         }
-        assert_eq!(crew.begin_read(500, QUEUE_MAX), None);
-        assert_eq!(crew.begin_read(501, 1), Some(501), "too much");
-        crew.has_read();
+        assert_eq!(crew.begin_device(500, QUEUE_MAX), None);
+        assert_eq!(crew.begin_device(501, 1), Some(501), "too much");
+        crew.has_left_device();
         // One in fsync.
         assert_eq!(crew.give(mine), Relief::Hire);
         place(&crew);
-        crew.has_read();
+        crew.has_left_device();
         assert!(matches!(crew.next(), Work::Answer(500)));
-        assert_eq!(crew.begin_read(502, 1), None);
+        assert_eq!(crew.begin_device(502, 1), None);
     }
 }

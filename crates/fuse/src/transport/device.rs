@@ -90,8 +90,8 @@ struct Apart {
     /// Bytes that it needs with its reply.
     room: usize,
     unique: u64,
-    /// It reads from the device; others are those that always may wait.
-    reads: bool,
+    /// It waits for the device; others are those that always may wait.
+    at_device: bool,
 }
 
 /// State shared by the threads of a mount.
@@ -157,7 +157,7 @@ impl<S: Serve> Server<S> {
         &self,
         device: &Arc<OwnedFd>,
         request: Vec<u8>,
-        (room, reads): (usize, bool),
+        (room, at_device): (usize, bool),
     ) -> Apart {
         // It was parsed before.
         let header =
@@ -170,7 +170,7 @@ impl<S: Serve> Server<S> {
             let _ = send(by.as_fd(), head.as_bytes());
         };
         self.waiting.begin(unique, pid, Box::new(release), &self.threads);
-        Apart { device: device.clone(), request, room, unique, reads }
+        Apart { device: device.clone(), request, room, unique, at_device }
     }
 }
 
@@ -247,7 +247,7 @@ enum Answered {
     /// It must wait, and needs so many bytes for itself and its reply.
     Later {
         room: usize,
-        reads: bool,
+        at_device: bool,
     },
 }
 
@@ -293,11 +293,12 @@ impl<S: Serve> Thread<'_, S> {
             match self.answer(&place.device, &mut place.buffer, filled, false) {
                 Answered::Yes => {}
                 Answered::Gone => return Next::End,
-                Answered::Later { room, reads } => {
+                Answered::Later { room, at_device } => {
                     let (device, request) = (&place.device, place.buffer[..filled].to_vec());
-                    let apart = self.server.set_apart(device, request, (room, reads));
+                    let apart = self.server.set_apart(device, request, (room, at_device));
                     let crew = &self.server.crew;
-                    let apart = if reads { crew.begin_read(apart, filled) } else { Some(apart) };
+                    let apart =
+                        if at_device { crew.begin_device(apart, filled) } else { Some(apart) };
                     // Unless there are too many of them.
                     if let Some(apart) = apart {
                         relieve(self.server, self.server.crew.give(place));
@@ -312,7 +313,7 @@ impl<S: Serve> Thread<'_, S> {
     /// Answers a request that must wait.
     #[cold]
     fn wait(&mut self, apart: Apart) -> Next {
-        let Apart { device, request: mut buffer, room, unique, reads } = apart;
+        let Apart { device, request: mut buffer, room, unique, at_device } = apart;
         let filled = buffer.len();
         let mut next = Next::GoOn;
         // Else its caller was killed before.
@@ -322,8 +323,8 @@ impl<S: Serve> Thread<'_, S> {
                 next = Next::End;
             }
         }
-        if reads {
-            self.server.crew.has_read();
+        if at_device {
+            self.server.crew.has_left_device();
         }
         self.end();
         next
@@ -352,7 +353,7 @@ impl<S: Serve> Thread<'_, S> {
         if may_wait {
             request.let_wait();
         } else if worker.may_block(&request) {
-            return Answered::Later { room: start + request.reply_max(), reads: false };
+            return Answered::Later { room: start + request.reply_max(), at_device: false };
         }
         let reply = worker.handle(&mut request);
         let (len, error) = match reply {
@@ -362,8 +363,8 @@ impl<S: Serve> Thread<'_, S> {
                 }
                 return Answered::Yes;
             }
-            Reply::Later { reads } => {
-                return Answered::Later { room: start + request.reply_max(), reads };
+            Reply::Later { device } => {
+                return Answered::Later { room: start + request.reply_max(), at_device: device };
             }
             Reply::Body(len) => (len, 0),
             Reply::Error(errno) => (0, -errno.0),

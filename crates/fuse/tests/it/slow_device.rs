@@ -79,6 +79,44 @@ fn readers_that_wait_stop_nobody() {
 }
 
 #[test]
+fn writers_that_wait_stop_nobody() {
+    let Some(mut mount) = prepare() else { return };
+    use_what_is_there(&mount, 0);
+    mount.hang_writes();
+    // Half of them go on with one file, each behind the other.
+    let shared = mount.path("warm/shared");
+    let writers: Vec<_> = (0..READERS / 3)
+        .map(|n| {
+            let (own, shared) = (mount.path(&format!("unknown/written {n}")), shared.clone());
+            let write = move || match n % 2 {
+                0 => fs::write(own, contents(n)).unwrap(),
+                _ => {
+                    let file = fs::OpenOptions::new().create(true).append(true).open(shared);
+                    std::io::Write::write_all(&mut file.unwrap(), &contents(n)).unwrap();
+                }
+            };
+            Builder::new().stack_size(128 << 10).spawn(write).unwrap()
+        })
+        .collect();
+    for round in 1..20 {
+        use_what_is_there(&mount, round);
+    }
+    assert!(writers.iter().all(|writer| !writer.is_finished()));
+    mount.let_writes_go();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    mount.remount();
+    let mut appended = fs::read(&shared).unwrap();
+    assert_eq!(appended.len(), READERS / 6 * 9000);
+    appended.dedup();
+    appended.sort();
+    let odd: Vec<u8> = (0..READERS / 3).filter(|n| n % 2 == 1).map(|n| n as u8).collect();
+    assert_eq!(appended, odd, "one after the other, each whole");
+    for n in (0..READERS / 3).step_by(2) {
+        assert_eq!(fs::read(mount.path(&format!("unknown/written {n}"))).unwrap(), contents(n));
+    }
+}
+
+#[test]
 fn whoever_is_killed_leaves_and_whoever_is_only_interrupted_waits() {
     let Some(mount) = prepare() else { return };
     mount.hang_reads();

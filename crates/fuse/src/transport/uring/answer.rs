@@ -22,8 +22,8 @@ pub(super) enum Answered {
     Yes,
     /// Nothing was done: a helper must answer it, because it always may wait.
     Waits,
-    /// The same, because it reads from the device.
-    Reads,
+    /// The same, because it waits for the device.
+    Device,
 }
 
 /// Answers the request in `slot`.
@@ -48,8 +48,8 @@ pub(super) fn answer<S: Serve>(worker: &mut S, mut slot: Slot<'_>, thread: Threa
         Err(errno) => malformed(&header, errno),
     };
     let (len, error) = match reply {
-        Reply::Later { reads: true } if thread == Thread::Ring => return Answered::Reads,
-        Reply::Later { reads: false } if thread == Thread::Ring => return Answered::Waits,
+        Reply::Later { device: true } if thread == Thread::Ring => return Answered::Device,
+        Reply::Later { device: false } if thread == Thread::Ring => return Answered::Waits,
         // Who may wait puts nothing off.
         Reply::Silent | Reply::Later { .. } => (0, 0),
         Reply::Body(len) => (len, 0),

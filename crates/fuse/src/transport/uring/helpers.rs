@@ -1,7 +1,7 @@
 //! Threads for requests that may wait for the device, so that the threads of the rings do not.
 //!
 //! There are as many as such requests at a time: callers in `fsync` share a commit only if all of
-//! their requests have been taken. Of those that read from the device [`READS_MAX`] wait on
+//! their requests have been taken. Of those that read from the device [`DEVICE_MAX`] wait on
 //! threads, and the others in a queue: a thousand that wait for a device that hangs stop nobody.
 //!
 //! A helper works on a copy of the request, so that its slot can be answered when its caller is
@@ -14,7 +14,7 @@ use crate::protocol::wire::InHeader;
 use crate::protocol::{Errno, Opcode};
 use crate::service::Serve;
 use crate::transport::Threads;
-use crate::transport::crew::READS_MAX;
+use crate::transport::crew::DEVICE_MAX;
 use crate::transport::waiting::Waiting;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -38,10 +38,10 @@ pub(super) struct Helpers<S: Serve> {
 
 struct State {
     jobs: VecDeque<Job>,
-    /// Those that read from the device.
-    reads: VecDeque<Job>,
+    /// Those that wait for the device.
+    device: VecDeque<Job>,
     /// Helpers that do.
-    reading: usize,
+    at_device: usize,
     idle: usize,
     helpers: usize,
     /// Rings that may still bring requests.
@@ -57,8 +57,8 @@ pub(super) struct Job {
     pub slots: Arc<Slots>,
     /// Inbox of the ring that gets it back.
     pub inbox: Arc<Inbox>,
-    /// It reads from the device; others are those that always may wait.
-    pub reads: bool,
+    /// It waits for the device; others are those that always may wait.
+    pub device: bool,
 }
 
 impl Job {
@@ -76,8 +76,8 @@ impl<S: Serve> Helpers<S> {
         waiting: &Arc<Waiting>,
         rings: usize,
     ) -> Arc<Helpers<S>> {
-        let (jobs, reads) = (VecDeque::new(), VecDeque::new());
-        let state = State { jobs, reads, reading: 0, idle: 0, helpers: 0, rings };
+        let (jobs, device) = (VecDeque::new(), VecDeque::new());
+        let state = State { jobs, device, at_device: 0, idle: 0, helpers: 0, rings };
         let (threads, waiting) = (threads.clone(), waiting.clone());
         let (state, wake) = (Mutex::new(state), Condvar::new());
         Arc::new(Helpers { shared, threads, waiting, state, wake })
@@ -107,11 +107,11 @@ impl<S: Serve> Helpers<S> {
 
     fn put(self: &Arc<Self>, job: Job) -> Result<(), Job> {
         let mut state = self.state.lock();
-        match job.reads {
-            true => state.reads.push_back(job),
+        match job.device {
+            true => state.device.push_back(job),
             false => state.jobs.push_back(job),
         }
-        let wanted = state.jobs.len() + state.reads.len().min(READS_MAX - state.reading);
+        let wanted = state.jobs.len() + state.device.len().min(DEVICE_MAX - state.at_device);
         if state.idle >= wanted || state.helpers == HELPERS_MAX {
             self.wake.notify_one();
             return Ok(());
@@ -125,7 +125,7 @@ impl<S: Serve> Helpers<S> {
         state.helpers -= 1;
         // If there are others, one of them will take it.
         match state.helpers {
-            0 => state.jobs.pop_back().or_else(|| state.reads.pop_back()).map_or(Ok(()), Err),
+            0 => state.jobs.pop_back().or_else(|| state.device.pop_back()).map_or(Ok(()), Err),
             _ => Ok(()),
         }
     }
@@ -142,10 +142,10 @@ impl<S: Serve> Helpers<S> {
     fn help(&self) {
         let mut worker = S::new(self.shared.clone());
         while let Some(job) = self.next() {
-            let reads = job.reads;
+            let device = job.device;
             self.work(&mut worker, job);
-            if reads {
-                self.state.lock().reading -= 1;
+            if device {
+                self.state.lock().at_device -= 1;
             }
         }
     }
@@ -174,10 +174,10 @@ impl<S: Serve> Helpers<S> {
             if let Some(job) = state.jobs.pop_front() {
                 return Some(job);
             }
-            if state.reading < READS_MAX
-                && let Some(job) = state.reads.pop_front()
+            if state.at_device < DEVICE_MAX
+                && let Some(job) = state.device.pop_front()
             {
-                state.reading += 1;
+                state.at_device += 1;
                 return Some(job);
             }
             if state.rings == 0 {
@@ -188,7 +188,7 @@ impl<S: Serve> Helpers<S> {
             state.idle -= 1;
             if is_late
                 && state.jobs.is_empty()
-                && state.reads.is_empty()
+                && state.device.is_empty()
                 && state.helpers > HELPERS_KEPT
             {
                 state.helpers -= 1;

@@ -131,14 +131,14 @@ impl<S: Serve> Lane<S> {
     fn serve(&mut self, slot: u16) {
         // SAFETY: the completion of the slot's last command has just been taken from the ring.
         let mut held = unsafe { self.slots.take(slot) };
-        let reads = match answer(&mut self.worker, self.slots.open(&mut held), Thread::Ring) {
+        let device = match answer(&mut self.worker, self.slots.open(&mut held), Thread::Ring) {
             Answered::Yes => return self.commit(held),
             Answered::Waits => false,
-            Answered::Reads => true,
+            Answered::Device => true,
         };
         let (slots, inbox) = (self.slots.clone(), self.inbox.clone());
         let held = Arc::new(Mutex::new(Some(held)));
-        match self.helpers.give(Job { held, slots, inbox, reads }) {
+        match self.helpers.give(Job { held, slots, inbox, device }) {
             Ok(()) => self.away += 1,
             // No helper: answered here, and all other callers wait.
             Err(mut held) => {

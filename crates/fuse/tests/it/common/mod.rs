@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
 pub(crate) use shoal_skip::{can_mount, skipped};
 use std::ffi::CString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -154,7 +154,7 @@ pub(crate) fn mount_only(options: &str) -> Option<TestMount> {
 }
 
 /// Mounts like [`mount_only`], on a device that [`TestMount::fail_flushes`] breaks and
-/// [`TestMount::hang_reads`] stops.
+/// [`TestMount::hang_reads`] or [`TestMount::hang_writes`] stops.
 pub(crate) fn mount_failing(options: &str) -> Option<TestMount> {
     let mut mount = mount_only(options)?;
     mount.stop();
@@ -163,7 +163,7 @@ pub(crate) fn mount_failing(options: &str) -> Option<TestMount> {
     Some(mount)
 }
 
-/// A file whose flushes fail, and whose reads hang, as long as another file exists.
+/// A file whose flushes fail, and whose reads or writes hang, as long as another file exists.
 struct Failing {
     file: shoal::raw::FileDevice,
     switch: PathBuf,
@@ -172,6 +172,10 @@ struct Failing {
 impl Failing {
     fn hangs(&self) -> bool {
         self.switch.with_extension("hang").exists()
+    }
+
+    fn hangs_writes(&self) -> bool {
+        self.switch.with_extension("hang-writes").exists()
     }
 }
 
@@ -189,7 +193,13 @@ impl shoal::raw::Device for Failing {
         if self.hangs() { Ok(false) } else { self.file.read_now(buf, offset) }
     }
     fn write_at(&self, buf: &[u8], offset: u64) -> shoal::raw::Result<()> {
+        while self.hangs_writes() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         self.file.write_at(buf, offset)
+    }
+    fn write_now(&self, bufs: &[IoSlice<'_>], offset: u64) -> shoal::raw::Result<bool> {
+        if self.hangs_writes() { Ok(false) } else { self.file.write_now(bufs, offset) }
     }
     fn flush(&self) -> shoal::raw::Result<()> {
         match self.switch.exists() {
@@ -221,6 +231,17 @@ impl TestMount {
     /// Lets reads go on.
     pub(crate) fn let_reads_go(&self) {
         std::fs::remove_file(self.switch().with_extension("hang")).unwrap();
+    }
+
+    /// Makes writes to the device hang from now on.
+    pub(crate) fn hang_writes(&self) {
+        assert!(self.failing, "mount_failing");
+        std::fs::write(self.switch().with_extension("hang-writes"), b"").unwrap();
+    }
+
+    /// Lets writes go on.
+    pub(crate) fn let_writes_go(&self) {
+        std::fs::remove_file(self.switch().with_extension("hang-writes")).unwrap();
     }
 
     /// Repairs the device.
@@ -360,7 +381,9 @@ impl TestMount {
 
 impl Drop for TestMount {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.switch().with_extension("hang"));
+        for hang in ["hang", "hang-writes"] {
+            let _ = std::fs::remove_file(self.switch().with_extension(hang));
+        }
         self.stop();
         // A test that failed between killing a server and starting the next.
         let _ = shoal_fuse::unmount_lazy(&self.dir);
