@@ -50,8 +50,8 @@ pub struct CreateOptions {
     pub overwrite: bool,
     /// The test of the store; `None`: it is known to be good.
     pub race: Option<Race>,
-    /// Called with the number of objects that the test has tried.
-    pub progress: fn(u64),
+    /// Called with the objects that the test has tried, and their number.
+    pub progress: fn(u64, u64),
 }
 
 impl BucketDevice {

@@ -39,7 +39,7 @@ const AT_ONCE: usize = 4;
 const LONG: Duration = Duration::from_secs(10);
 
 /// Runs the test below a prefix, and removes its objects. `done` is told the number of objects
-/// tested.
+/// tested, and of all.
 ///
 /// # Errors
 /// `NotSupported`: two writers created the same object, or one that was told it had did not.
@@ -48,7 +48,7 @@ pub(crate) async fn race(
     prefix: &Path,
     store: &str,
     extent: Race,
-    done: impl Fn(u64),
+    done: impl Fn(u64, u64),
 ) -> Result<()> {
     let mut results = iter(0..extent.keys)
         .map(|key| {
@@ -59,7 +59,7 @@ pub(crate) async fn race(
     while let Some(result) = results.next().await {
         result?;
         tested += 1;
-        done(tested);
+        done(tested, u64::from(extent.keys));
         if tested >= u64::from(extent.keys_min) && begun.elapsed() > LONG {
             break;
         }

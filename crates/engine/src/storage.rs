@@ -94,7 +94,7 @@ pub(crate) fn make_bucket(path: &Path, options: &MkfsOptions) -> Result<Arc<dyn 
         capacity: if options.size == 0 { BUCKET_SIZE } else { options.size },
         overwrite: options.force,
         race: (!options.trust_store).then_some(race),
-        progress: |_| {},
+        progress: options.progress,
     };
     let of_bucket = Options { notice: options.notice, ..Options::default() };
     let device = BucketDevice::create(&place, &create, of_bucket, Runtime::start()?)?;

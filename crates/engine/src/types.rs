@@ -328,6 +328,8 @@ pub struct MkfsOptions {
     /// Of a volume in a bucket: do not test whether the store lets only one of many writers create
     /// an object. It must: else the second mount of a volume destroys it.
     pub trust_store: bool,
+    /// Called with the objects that this test has tried, and their number.
+    pub progress: fn(u64, u64),
 }
 
 impl Default for MkfsOptions {
@@ -346,6 +348,7 @@ impl Default for MkfsOptions {
             label: Label::NONE,
             id: None,
             trust_store: false,
+            progress: |_, _| {},
         }
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 const CAPACITY: u64 = 1 << 40;
 const CREATE: CreateOptions =
-    CreateOptions { capacity: CAPACITY, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: CAPACITY, overwrite: false, race: None, progress: |_, _| {} };
 
 fn options() -> Options {
     Options { grace: Duration::ZERO, force: true, ..Options::default() }
@@ -407,7 +407,7 @@ fn places_with_other_objects_or_a_volume_are_refused() {
     runtime.wait(async { store.delete(&foreign).await.unwrap() });
     let device = create(&CreateOptions { race: Some(Race::SHORT), ..CREATE }).unwrap();
     // Refused at once, not after the test of the store.
-    let tested = |_| panic!("the store is tested for a volume that cannot be made");
+    let tested = |_, _| panic!("the store is tested for a volume that cannot be made");
     let again = CreateOptions { race: Some(Race::FULL), progress: tested, ..CREATE };
     assert_eq!(create(&again).err().unwrap().code(), Code::Exists);
     device.write_at(&[1; 10], 0).unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const SPACE: u64 = 1 << 40;
 const CREATE: CreateOptions =
-    CreateOptions { capacity: SPACE, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: SPACE, overwrite: false, race: None, progress: |_, _| {} };
 const MIB: u64 = 1 << 20;
 
 /// A directory that is removed.

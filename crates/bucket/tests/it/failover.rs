@@ -20,7 +20,7 @@ const CELLS: u64 = 24;
 /// Bytes of a cell. Not a divisor of a frame: cells lie across the bounds of frames.
 const CELL: u64 = 48 << 10;
 const CREATE: CreateOptions =
-    CreateOptions { capacity: CELLS * CELL, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: CELLS * CELL, overwrite: false, race: None, progress: |_, _| {} };
 /// Openings of a history.
 const OPENINGS: u32 = 14;
 

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 const SPACE: u64 = 4 << 20;
 const CREATE: CreateOptions =
-    CreateOptions { capacity: SPACE, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: SPACE, overwrite: false, race: None, progress: |_, _| {} };
 
 /// A runtime whose time passes only when it waits for nothing else.
 fn runtime() -> Runtime {

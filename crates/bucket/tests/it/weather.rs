@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const CREATE: CreateOptions =
-    CreateOptions { capacity: 1 << 40, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: 1 << 40, overwrite: false, race: None, progress: |_, _| {} };
 
 fn limits(first: Duration) -> Limits {
     Limits { first, ..Limits::default() }

@@ -1,5 +1,7 @@
 //! `shoal mkfs`.
 
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use rustix::process::{getegid, geteuid};
 use shoal::raw::MkfsOptions;
 
@@ -7,9 +9,16 @@ use crate::args::{MkfsArgs, Switch};
 use crate::commands::info;
 use crate::failure::{Failure, OK, Result};
 use crate::output::Out;
-use crate::progress::eprint_line;
+use crate::progress::{Progress, eprint_line, eprint_line_over_bar};
 use crate::session;
 use crate::size::human;
+
+/// Progress of the test of a store: the library calls a function, not a closure.
+static TESTING: LazyLock<Mutex<Progress>> = LazyLock::new(|| Mutex::new(Progress::share()));
+
+fn testing(show: impl FnOnce(&mut Progress)) {
+    show(&mut TESTING.lock().unwrap_or_else(PoisonError::into_inner));
+}
 
 /// Makes a volume.
 pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
@@ -22,17 +31,19 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
         inode_size: args.inode_size,
         segment_size: args.segment_size.unwrap_or(0),
         force: args.force,
-        notice: eprint_line,
+        notice: eprint_line_over_bar,
         root_uid: geteuid().as_raw(),
         root_gid: getegid().as_raw(),
         parents: args.parent == Switch::On,
         compression: args.compress,
         label: args.label.unwrap_or_default(),
         trust_store: args.trust_store,
+        progress: |done, all| testing(|bar| bar.set("testing the store", done, all)),
         ..MkfsOptions::default()
     };
-    let made = shoal::raw::mkfs(&args.volume, &options)
-        .map_err(|error| Failure::volume(&volume, &error))?;
+    let made = shoal::raw::mkfs(&args.volume, &options);
+    testing(|bar| _ = bar.finish());
+    let made = made.map_err(|error| Failure::volume(&volume, &error))?;
     session::warn_if_readable(&args.volume, eprint_line);
     let mut out = Out::new();
     if args.json {

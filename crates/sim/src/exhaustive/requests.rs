@@ -46,7 +46,7 @@ impl<'a> InBucket<'a> {
         let (world, from) = (World::new(1), start.device());
         let place = bucket::place(&world.connect(Faults::default()));
         let capacity = start.settings.capacity;
-        let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_| {} };
+        let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_, _| {} };
         let runtime = bucket::runtime()?;
         let copied =
             BucketDevice::create(&place, &create, bucket::options(), runtime).and_then(|to| {

@@ -89,7 +89,7 @@ impl Run {
         let connection = world.connect(Faults::MANY);
         let place = place(&connection);
         let capacity = settings.mkfs.size.max(64 << 20);
-        let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_| {} };
+        let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_, _| {} };
         let device = BucketDevice::create(&place, &create, options(), runtime()?)
             .map_err(|e| format!("create: {e}"))?;
         let device: Arc<dyn Device> = Arc::new(device);

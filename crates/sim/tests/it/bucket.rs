@@ -79,7 +79,7 @@ impl Counted {
         let store = World::new(1).connect(Faults::default());
         let place = Place::new(Arc::new(store), "volume", "memory");
         let create =
-            CreateOptions { capacity: 1 << 30, overwrite: false, race: None, progress: |_| {} };
+            CreateOptions { capacity: 1 << 30, overwrite: false, race: None, progress: |_, _| {} };
         let device = BucketDevice::create(&place, &create, Options::default(), runtime()).unwrap();
         mkfs_on(Arc::new(device), &MkfsOptions::default()).unwrap();
         Counted::open(place)
