@@ -7,6 +7,7 @@ use crate::race::{Race, race};
 use crate::requests::{Counted, Request, S3};
 use crate::runtime::Runtime;
 use crate::shared::{Access, Contents, Identity, Log, Manifests, Means, Options, Shared};
+use crate::store::is_ours;
 use crate::unsent::{Flush, Pending};
 use shoal_base::error::DeviceFailure;
 use shoal_base::{Code, Error, Result};
@@ -71,12 +72,7 @@ impl BucketDevice {
         let store = &means.store;
         let owned = means.wait(async {
             let found = store.list("", FOREIGN_MAX).await?;
-            let ours = |name: &str| {
-                ["manifest/", "log/", "data/", "race/"]
-                    .iter()
-                    .any(|folder| name.starts_with(folder))
-            };
-            if let Some((foreign, _)) = found.iter().find(|(name, _)| !ours(name)) {
+            if let Some((foreign, _)) = found.iter().find(|(name, _)| !is_ours(name)) {
                 let message = format!(
                     "{}: holds other objects, such as {foreign}; choose an empty prefix",
                     place.name
@@ -105,7 +101,7 @@ impl BucketDevice {
                     ));
                 }
                 let (objects, prefix) = (place.objects.clone(), &place.prefix);
-                race(objects, prefix, &place.name, extent, create.progress).await?;
+                race(objects, (prefix, ""), &place.name, extent, create.progress).await?;
             }
             match there {
                 Some(state) => {

@@ -41,31 +41,46 @@ const FULL: [&str; 6] = [
 const NO_BUCKET: [&str; 3] =
     ["<Code>NoSuchBucket</Code>", "ContainerNotFound", "specified bucket does not exist"];
 /// Refusals: by their number, which the library keeps to itself for lists, or with another one.
-const REFUSED: [&str; 5] = [
+const REFUSED: [&str; 9] = [
     "status code: 401 ",
     "status code: 403 ",
     "<Code>ExpiredToken</Code>",
     "<Code>InvalidToken</Code>",
     "<Code>RequestTimeTooSkewed</Code>",
+    // Of another region.
+    "<Code>AuthorizationHeaderMalformed</Code>",
+    "incorrectly configured region",
+    // Of a directory in place of a bucket: its permissions, a filesystem that is read-only.
+    "(os error 13)",
+    "(os error 30)",
 ];
+/// Requests that a store does not know.
+const LACKING: [&str; 2] = ["<Code>NotImplemented</Code>", "status code: 501 "];
 /// An object ends before the range that was asked for.
 const SHORT: [&str; 2] = ["<Code>InvalidRange</Code>", "status code: 416 "];
 
 /// Remedies of refusals, by their codes.
-const REMEDIES: [(&str, &str); 6] = [
+const REMEDIES: [(&str, &str); 9] = [
     ("SignatureDoesNotMatch", "is the secret key right?"),
     ("InvalidAccessKeyId", "the store does not know this access key: are the keys right?"),
     ("RequestTimeTooSkewed", "the clock of this machine is wrong"),
     ("ExpiredToken", "the credentials have expired"),
     ("InvalidToken", "the session token is wrong: are the keys right?"),
-    ("AccessDenied", "these keys do not allow it: are the keys right?"),
+    // Azure's.
+    ("AuthenticationFailed", "are the account key and the clock of this machine right?"),
+    ("AuthorizationHeaderMalformed", "is the region right (AWS_REGION)?"),
+    ("incorrectly configured region", "is the region right (AWS_REGION)?"),
+    (DENIED, "these keys do not allow it: are the keys right?"),
 ];
+/// Code of a refusal of keys that are right, and lack a right.
+const DENIED: &str = "AccessDenied";
 
 /// Returns the kind of a failure.
 pub(crate) fn trouble(error: &StoreError) -> Trouble {
     match error {
         StoreError::NotSupported { .. } | StoreError::NotImplemented { .. } => Trouble::Final,
         StoreError::InvalidPath { .. } => Trouble::Final,
+        _ if says(error, &LACKING) => Trouble::Final,
         _ if says(error, &FULL) => Trouble::Full,
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
             Trouble::Refused
@@ -98,11 +113,26 @@ fn says(error: &StoreError, any: &[&str]) -> bool {
     any.iter().any(|code| text.contains(code))
 }
 
+/// Returns whether a right is missing: other requests with the same keys may be allowed.
+pub(crate) fn is_denied(error: &StoreError) -> bool {
+    trouble(error) == Trouble::Refused
+        && !matches!(error, StoreError::Unauthenticated { .. })
+        && !says(error, &NO_BUCKET)
+        && !says(error, &["status code: 401 "])
+        && !REMEDIES.iter().any(|(code, _)| *code != DENIED && says(error, &[code]))
+}
+
 /// Builds the error of a request that failed for good.
 pub(crate) fn failed(store: &str, doing: &str, name: &str, error: &StoreError) -> Error {
+    let (code, remedy) = remedy(error);
+    Error::refused(code, format!("{store}: {doing} {name} failed: {}: {remedy}", reason(error)))
+}
+
+/// Returns the code of a failure, and what to do.
+pub(crate) fn remedy(error: &StoreError) -> (Code, &'static str) {
     let text = reason_of(error, usize::MAX);
     let of_code = REMEDIES.iter().find(|(code, _)| text.contains(code)).map(|(_, remedy)| *remedy);
-    let (code, remedy) = match trouble(error) {
+    match trouble(error) {
         _ if says(error, &NO_BUCKET) => {
             (Code::NotFound, "there is no such bucket: create it first")
         }
@@ -110,8 +140,7 @@ pub(crate) fn failed(store: &str, doing: &str, name: &str, error: &StoreError) -
         Trouble::Refused => (Code::Access, of_code.unwrap_or("are the keys right?")),
         Trouble::Final => (Code::NotSupported, "the store lacks an operation that Shoal needs"),
         Trouble::Passing => (Code::Io, "is the address of the store right, and does it run?"),
-    };
-    Error::refused(code, format!("{store}: {doing} {name} failed: {}: {remedy}", reason(error)))
+    }
 }
 
 /// Returns the reason in one line: what the store has answered, or the innermost message that says
@@ -175,6 +204,15 @@ mod tests {
         assert_eq!(trouble(&denied("<Code>AccessDenied</Code>")), Trouble::Refused);
         assert_eq!(trouble(&other("<Code>ExpiredToken</Code>")), Trouble::Refused);
         assert_eq!(trouble(&other("status code: 503 Slow Down: ")), Trouble::Passing);
+        let lacks = "status code: 501 Not Implemented: <Code>NotImplemented</Code>";
+        assert_eq!(trouble(&other(lacks)), Trouble::Final);
+        let region = "status code: 400 Bad Request: <Code>AuthorizationHeaderMalformed</Code>";
+        assert_eq!(trouble(&other(region)), Trouble::Refused);
+        assert!(is_denied(&denied("<Code>AccessDenied</Code>")) && is_denied(&denied("")));
+        for keys in ["InvalidAccessKeyId", "SignatureDoesNotMatch", "RequestTimeTooSkewed"] {
+            assert!(!is_denied(&denied(keys)), "{keys}");
+        }
+        assert!(!is_denied(&denied(quota)) && !is_denied(&other(region)));
         let missing =
             |body: &str| StoreError::NotFound { path: "p".into(), source: body.to_owned().into() };
         assert!(is_missing(&missing("<Code>NoSuchKey</Code>")));

@@ -38,22 +38,24 @@ const AT_ONCE: usize = 4;
 /// Time after which the test ends early.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Runs the test below a prefix, and removes its objects. `done` is told the number of objects
-/// tested, and of all.
+/// Folder of the objects of tests, below the prefix of a volume. No volume has objects in it, and a
+/// volume can be made where some are left.
+pub(crate) const FOLDER: &str = "race";
+
+/// Runs the test below a prefix, and removes its objects. The name of each is `stem` and its
+/// number. `done` is told the number of objects tested, and of all.
 ///
 /// # Errors
 /// `NotSupported`: two writers created the same object, or one that was told it had did not.
 pub(crate) async fn race(
     objects: Arc<dyn ObjectStore>,
-    prefix: &Path,
+    (prefix, stem): (&Path, &str),
     store: &str,
     extent: Race,
     done: impl Fn(u64, u64),
 ) -> Result<()> {
     let mut results = iter(0..extent.keys)
-        .map(|key| {
-            one(&*objects, prefix.clone().join("race").join(format!("{key:06}")), store, extent)
-        })
+        .map(|key| one(&*objects, name(prefix, stem, key), store, extent))
         .buffer_unordered(AT_ONCE);
     let (mut tested, begun) = (0, Instant::now());
     while let Some(result) = results.next().await {
@@ -65,6 +67,11 @@ pub(crate) async fn race(
         }
     }
     Ok(())
+}
+
+/// Returns the name of an object.
+pub(crate) fn name(prefix: &Path, stem: &str, key: u32) -> Path {
+    prefix.clone().join(FOLDER).join(format!("{stem}{key:06}"))
 }
 
 async fn one(objects: &dyn ObjectStore, path: Path, store: &str, extent: Race) -> Result<()> {

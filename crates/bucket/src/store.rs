@@ -11,7 +11,7 @@
 //! for (`Retry-After`), grow with the number of requests that wait, and [`RETRIES`] at a time are
 //! sent again. One that succeeds ends the pauses of the others.
 
-use crate::failure::{Trouble, failed, is_missing, is_short, is_taken, reason, trouble};
+use crate::failure::{Trouble, failed, is_denied, is_missing, is_short, is_taken, reason, trouble};
 use crate::http::with_pause;
 use crate::requests::{Request, Requests};
 use bytes::Bytes;
@@ -216,12 +216,24 @@ impl Store {
         self.list_below(&self.prefix, folder, max).await
     }
 
-    /// Returns the prefix above this one that holds a volume, if there is one.
+    /// Returns the prefix above this one that holds a volume, if there is one that these keys may
+    /// see.
     pub(crate) async fn volume_above(&self) -> Result<Option<Path>> {
         let parts: Vec<_> = self.prefix.parts().collect();
         for depth in 0..parts.len() {
             let above: Path = parts[..depth].iter().cloned().collect();
-            let found = self.list_below(&above, "manifest", 1).await?;
+            self.requests.add(Request::List, 0);
+            let found = match list_once(&*self.objects, &above, "manifest", 1).await {
+                Ok(found) => found,
+                // Keys of one prefix are usual. A volume above would not be harmed: it ignores
+                // names that it did not give.
+                Err(error) if is_denied(&error) => {
+                    let (at, why) = (&self.name, "these keys may not list the prefixes above it");
+                    (self.notice)(&format!("{at}: may be inside another volume: {why}"));
+                    return Ok(None);
+                }
+                Err(_) => self.list_below(&above, "manifest", 1).await?,
+            };
             if found.iter().any(|(name, _)| manifest_sequence(name).is_some()) {
                 return Ok(Some(above));
             }
@@ -239,7 +251,7 @@ impl Store {
         let mut attempts = Attempts::begin(self, &self.reads, "listing", shown);
         loop {
             self.requests.add(Request::List, 0);
-            match attempts.run(self.list_once(prefix, folder, max)).await {
+            match attempts.run(list_once(&*self.objects, prefix, folder, max)).await {
                 Ok(found) => {
                     // A page of a list has a thousand names.
                     (0..found.len() / 1000).for_each(|_| self.requests.add(Request::List, 0));
@@ -250,29 +262,37 @@ impl Store {
             }
         }
     }
+}
 
-    async fn list_once(
-        &self,
-        prefix: &Path,
-        folder: &str,
-        max: usize,
-    ) -> Result<Vec<(String, u64)>, StoreError> {
-        let mut found = Vec::new();
-        let mut list = self.objects.list(Some(&below(prefix, folder)));
-        while let Some(object) = list.try_next().await? {
-            let Some(parts) = object.location.prefix_match(prefix) else { continue };
-            let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
-            found.push((parts.join("/"), object.size));
-            if found.len() >= max {
-                break;
-            }
+/// Lists the names below `folder`, relative to the prefix, with the objects' sizes, at most `max`
+/// of them.
+pub(crate) async fn list_once(
+    objects: &dyn ObjectStore,
+    prefix: &Path,
+    folder: &str,
+    max: usize,
+) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut found = Vec::new();
+    let mut list = objects.list(Some(&below(prefix, folder)));
+    while let Some(object) = list.try_next().await? {
+        let Some(parts) = object.location.prefix_match(prefix) else { continue };
+        let parts: Vec<_> = parts.map(|part| part.as_ref().to_owned()).collect();
+        found.push((parts.join("/"), object.size));
+        if found.len() >= max {
+            break;
         }
-        Ok(found)
     }
+    Ok(found)
+}
+
+/// Returns whether a name, below a volume's prefix, is one that Shoal gives.
+pub(crate) fn is_ours(name: &str) -> bool {
+    let folder = name.split('/').next().unwrap_or_default();
+    ["manifest", "log", "data", crate::race::FOLDER].contains(&folder) && folder != name
 }
 
 /// Returns the place of a name below a prefix.
-fn below(prefix: &Path, name: &str) -> Path {
+pub(crate) fn below(prefix: &Path, name: &str) -> Path {
     let parts = name.split('/').filter(|part| !part.is_empty());
     parts.fold(prefix.clone(), |path, part| path.join(part))
 }
@@ -421,7 +441,7 @@ impl Drop for Attempts<'_> {
 
 /// The error of a store that does not answer.
 #[cold]
-fn silent(after: Duration) -> StoreError {
+pub(crate) fn silent(after: Duration) -> StoreError {
     let source = format!("it has not answered within {:.1} s", after.as_secs_f64()).into();
     StoreError::Generic { store: "store", source }
 }

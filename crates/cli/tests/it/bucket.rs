@@ -389,3 +389,17 @@ fn refusals_and_a_quota_of_a_store_lose_nothing() {
     assert_eq!(scratch.shell(&list).ok(), "kept\nmore\nstaged\n");
     assert!(scratch.shell(&format!("{with} shoal fsck s3://b/v")).ok().contains("clean"));
 }
+
+#[test]
+fn keys_of_one_prefix_are_enough() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    server.set_weather(|request| match request.is_list && !request.key.starts_with("a/v/") {
+        true => Weather::Answer(403, "AccessDenied", ""),
+        false => Weather::Fair,
+    });
+    let made = scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/a/v"));
+    assert_eq!(made.status(), Some(0), "{made}");
+    assert!(made.stderr().contains("may be inside another volume: these keys"), "{made}");
+    scratch.shell(&format!("{with} shoal fsck s3://b/a/v")).ok();
+}
