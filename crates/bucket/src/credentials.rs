@@ -30,13 +30,16 @@ const EARLY: Duration = Duration::from_secs(60);
 /// Longest time for a command that prints credentials: all requests wait for it.
 const ASKED_MAX: Duration = Duration::from_secs(60);
 
+/// The source where requests are not signed.
+pub(crate) const UNSIGNED: &str = "nowhere, because AWS_SKIP_SIGNATURE is set";
+
 /// The values of variables.
 pub(crate) type Env<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// The source of credentials.
 pub(crate) enum Source {
-    /// The library knows how to get them.
-    Library,
+    /// The library knows how to get them, from there.
+    Library(&'static str),
     /// Variables.
     Keys { key: String, secret: String, token: Option<String> },
     /// A profile.
@@ -54,14 +57,14 @@ pub(crate) fn source(files: &Files, env: Env<'_>, renew: &Arc<AtomicBool>) -> So
         return Source::Keys { key, secret, token: value("AWS_SESSION_TOKEN") };
     }
     // One of them alone: the library says which is missing.
-    if is_set("AWS_ACCESS_KEY_ID")
-        || is_set("AWS_SECRET_ACCESS_KEY")
-        || is_set("AWS_SKIP_SIGNATURE")
-    {
-        return Source::Library;
+    if is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_SECRET_ACCESS_KEY") {
+        return Source::Library("environment variables");
+    }
+    if is_set("AWS_SKIP_SIGNATURE") {
+        return Source::Library(UNSIGNED);
     }
     if is_set("AWS_WEB_IDENTITY_TOKEN_FILE") && is_set("AWS_ROLE_ARN") {
-        return Source::Library;
+        return Source::Library("the web identity in AWS_WEB_IDENTITY_TOKEN_FILE");
     }
     // Also one without keys, if it was asked for: then it says what it lacks.
     if files.get("aws_access_key_id").is_some()
@@ -74,9 +77,10 @@ pub(crate) fn source(files: &Files, env: Env<'_>, renew: &Arc<AtomicBool>) -> So
     }
     let container =
         ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
-    match container.iter().any(|name| is_set(name)) || may_have_role(env) {
-        true => Source::Library,
-        false => Source::None,
+    match () {
+        () if container.iter().any(|name| is_set(name)) => Source::Library("the container's role"),
+        () if may_have_role(env) => Source::Library("the role of this machine (metadata service)"),
+        () => Source::None,
     }
 }
 
@@ -252,6 +256,27 @@ impl CredentialProvider for Profile {
 }
 
 impl Profile {
+    /// Returns where the credentials come from, for messages.
+    pub(crate) fn source(&self) -> String {
+        let Files { profile, credentials, config } = &self.files;
+        let has_key = |file: &PathBuf, names: &[&str]| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            section(&text, names).contains_key("aws_access_key_id")
+        };
+        let named = format!("profile {profile}");
+        let file = match () {
+            () if has_key(credentials, &[profile]) => credentials,
+            () if has_key(config, &[&named, profile]) => config,
+            () => return format!("credential_process of profile {profile}"),
+        };
+        format!("profile {profile} in {}", file.display())
+    }
+
+    /// Returns when the credentials that were read last expire, if that is known.
+    pub(crate) async fn expires(&self) -> Option<SystemTime> {
+        self.kept.lock().await.as_ref()?.expires
+    }
+
     fn lacks(&self, what: &str) -> StoreError {
         let Files { profile, credentials, config } = &self.files;
         let (credentials, config) = (credentials.display(), config.display());
@@ -313,6 +338,7 @@ mod tests {
         fs::write(&files.credentials, of("A")).unwrap();
         let profile = profile(&files);
         assert_eq!(get(&profile).unwrap(), ("A".into(), None), "this file counts");
+        assert_eq!(profile.source(), format!("profile work in {}", files.credentials.display()));
         fs::write(&files.credentials, of("LONGER")).unwrap();
         assert_eq!(get(&profile).unwrap().0, "LONGER");
         fs::write(&files.credentials, "[work]\n").unwrap();
@@ -337,6 +363,7 @@ mod tests {
         fs::write(&files.config, script("2999-01-01T00:00:00Z")).unwrap();
         let profile = profile(&files);
         assert_eq!(get(&profile).unwrap(), ("K".into(), Some("t".into())));
+        assert_eq!(profile.source(), "credential_process of profile work");
         get(&profile).unwrap();
         assert_eq!(asked(), 1, "kept");
         profile.renew.store(true, Ordering::Relaxed);

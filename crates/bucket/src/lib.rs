@@ -18,6 +18,7 @@
 //! | see what another process writes, and replace it when it ends | `follow.rs` |
 //! | survive a store that is slow, away, or loses replies | `store.rs` |
 //! | refuse a store that cannot do what Shoal needs | `race.rs` |
+//! | say before that what a store can do, and what is missing | `check.rs`, with facts that take no volume from `about.rs` |
 //!
 //! Nothing depends on clocks, nor on a list of the store being complete. Both are used: a lease, so
 //! that an opener need not take a volume away from an owner that works; a list, to find the newest
@@ -34,11 +35,12 @@ pub mod faulty;
 mod http;
 mod layers;
 mod map;
-mod place;
 mod requests;
 mod runtime;
 mod staging;
 
+mod about;
+mod place;
 mod race;
 mod store;
 mod upload;
@@ -58,6 +60,7 @@ mod load;
 mod log;
 mod open;
 
+pub mod check;
 mod device;
 
 mod follow;

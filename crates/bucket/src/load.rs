@@ -60,7 +60,7 @@ pub(crate) struct State {
 
 /// Returns the number of the newest manifest; `None`: there is none. `known`: one that is or was
 /// there, or 0, and then a list says where to begin.
-async fn newest(store: &Store, known: u64) -> Result<Option<u64>> {
+pub(crate) async fn newest(store: &Store, known: u64) -> Result<Option<u64>> {
     let mut low = known;
     if low == 0 {
         let listed = store.list("manifest", LISTED).await?;

@@ -5,12 +5,13 @@
 //! like), those of S3 also from files (`credentials.rs`), or, on machines of a provider, from its
 //! metadata service.
 
+use crate::about::{About, Keys, Provider};
 use crate::credentials::{Env, Files, Source, source};
 use crate::failure::reason;
 use crate::http::Connector;
-use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ClientOptions, Error as StoreError, ObjectStore, RetryConfig};
@@ -33,13 +34,14 @@ pub struct Place {
     pub(crate) renew: Arc<AtomicBool>,
     /// Decides on pauses between requests.
     pub(crate) seed: u64,
+    pub(crate) about: Arc<About>,
 }
 
 impl Place {
     /// Makes a place in a store of the caller's, for tests and for stores without a URL.
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str, name: &str) -> Place {
         let (prefix, name) = (Path::from(prefix), name.to_owned());
-        Place { objects, prefix, name, renew: Arc::default(), seed: 0 }
+        Place { objects, prefix, name, renew: Arc::default(), seed: 0, about: Arc::default() }
     }
 
     /// Parses a URL, and takes the rest from the environment. Sends no request.
@@ -76,13 +78,13 @@ impl Place {
             "file" => return directory(url, prefix),
             _ => return Err(bad(form.into())),
         };
-        let objects = built.map_err(|why| bad(why.text))?;
+        let (objects, about) = built.map_err(|why| bad(why.text))?;
         let prefix = Path::parse(prefix).map_err(|error| bad(reason(&error)))?;
         let name = format!("{scheme}://{rest}");
         // Differs from that of other machines.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = now.as_nanos() as u64 ^ u64::from(std::process::id());
-        Ok(Place { objects, prefix, name, renew, seed })
+        Ok(Place { objects, prefix, name, renew, seed, about: Arc::new(about) })
     }
 
     /// The URL.
@@ -124,7 +126,7 @@ impl From<&str> for Why {
     }
 }
 
-type Built = Result<Arc<dyn ObjectStore>, Why>;
+type Built = Result<(Arc<dyn ObjectStore>, About), Why>;
 
 fn s3(bucket: &str, env: Env<'_>, renew: &Arc<AtomicBool>) -> Built {
     let files = Files::from_env(env);
@@ -139,9 +141,10 @@ fn s3(bucket: &str, env: Env<'_>, renew: &Arc<AtomicBool>) -> Built {
         return Err(Why { text });
     }
     let plain = endpoint.as_ref().is_some_and(|endpoint| endpoint.starts_with("http://"));
+    let client = client().with_allow_http(plain);
     let mut builder = AmazonS3Builder::from_env()
         .with_bucket_name(bucket)
-        .with_client_options(client().with_allow_http(plain))
+        .with_client_options(client.clone())
         .with_http_connector(Connector::default())
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_retry(no_retries());
@@ -152,22 +155,40 @@ fn s3(bucket: &str, env: Env<'_>, renew: &Arc<AtomicBool>) -> Built {
     if let Some(region) = region {
         builder = builder.with_region(region);
     }
+    let (mut keys, mut profile) = (Keys::default(), None);
     match source(&files, env, renew) {
-        Source::Library => {}
+        Source::Library(from) => keys.source = from.to_owned(),
         Source::Keys { key, secret, token } => {
+            "environment variables".clone_into(&mut keys.source);
             builder = builder.with_access_key_id(key).with_secret_access_key(secret);
             if let Some(token) = token {
                 builder = builder.with_token(token);
             }
         }
-        Source::Profile(profile) => builder = builder.with_credentials(Arc::new(profile)),
+        Source::Profile(found) => {
+            let found = Arc::new(found);
+            keys.source = found.source();
+            profile = Some(found.clone());
+            builder = builder.with_credentials(found);
+        }
         Source::None => {
             return Err("there are no credentials: set AWS_ACCESS_KEY_ID and \
                         AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials"
                 .into());
         }
     }
-    Ok(Arc::new(builder.build()?))
+    let value = |key| builder.get_config_value(&key);
+    let region = value(AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".to_owned());
+    let is_virtual_hosted =
+        value(AmazonS3ConfigKey::VirtualHostedStyleRequest).map(|text| text == "true");
+    let endpoint = value(AmazonS3ConfigKey::S3Endpoint)
+        .or_else(|| value(AmazonS3ConfigKey::Endpoint))
+        .unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
+    let (endpoint, region) = (Some(endpoint), Some(region));
+    let store = builder.build()?;
+    let provider = Provider::S3(store.clone());
+    let about = About { provider, endpoint, region, is_virtual_hosted, keys, profile, client };
+    Ok((Arc::new(store), about))
 }
 
 fn google(bucket: &str) -> Built {
@@ -176,7 +197,22 @@ fn google(bucket: &str) -> Built {
         .with_client_options(client())
         .with_http_connector(Connector::default())
         .with_retry(no_retries());
-    Ok(Arc::new(builder.build()?))
+    let value = |key| builder.get_config_value(&key);
+    let endpoint = value(GoogleConfigKey::BaseUrl)
+        .unwrap_or_else(|| "https://storage.googleapis.com".to_owned());
+    let file = value(GoogleConfigKey::ServiceAccount)
+        .or_else(|| value(GoogleConfigKey::ApplicationCredentials));
+    let source = match file {
+        Some(file) => format!("the file {file}"),
+        None if value(GoogleConfigKey::ServiceAccountKey).is_some() => {
+            "environment variables".to_owned()
+        }
+        None => "this machine's service account, or gcloud's default credentials".to_owned(),
+    };
+    let keys = Keys { source, ..Keys::default() };
+    let provider = Provider::Google;
+    let about = About { provider, endpoint: Some(endpoint), keys, ..About::default() };
+    Ok((Arc::new(builder.build()?), about))
 }
 
 fn azure(container: &str) -> Built {
@@ -185,7 +221,21 @@ fn azure(container: &str) -> Built {
         .with_client_options(client())
         .with_http_connector(Connector::default())
         .with_retry(no_retries());
-    Ok(Arc::new(builder.build()?))
+    let value = |key| builder.get_config_value(&key);
+    let is_set = |key| value(key).is_some();
+    let id = value(AzureConfigKey::AccountName);
+    let of_account = id.as_ref().map(|name| format!("https://{name}.blob.core.windows.net"));
+    let endpoint = value(AzureConfigKey::Endpoint).or(of_account);
+    let source = match () {
+        () if is_set(AzureConfigKey::AccessKey) => "the account's key, from the environment",
+        () if is_set(AzureConfigKey::SasKey) => "a shared access signature, from the environment",
+        () if is_set(AzureConfigKey::ClientSecret) => "a client's secret, from the environment",
+        () if is_set(AzureConfigKey::FederatedTokenFile) => "a federated token",
+        () => "this machine's managed identity, or another one of Azure's",
+    };
+    let keys = Keys { id, source: source.to_owned(), expires: None };
+    let about = About { provider: Provider::Azure, endpoint, keys, ..About::default() };
+    Ok((Arc::new(builder.build()?), about))
 }
 
 /// A bucket in a directory, of this machine's programs alone.
@@ -198,7 +248,9 @@ fn directory(url: &str, path: &str) -> Result<Place> {
     let objects = LocalFileSystem::new_with_prefix(&path).map_err(|error| at(reason(&error)))?;
     // A flush must be durable.
     let objects = Arc::new(objects.with_fsync(true));
-    Ok(Place { prefix: Path::default(), ..Place::new(objects, "", &format!("file://{path}")) })
+    let about = About { provider: Provider::Directory(path.clone().into()), ..About::default() };
+    let place = Place::new(objects, "", &format!("file://{path}"));
+    Ok(Place { prefix: Path::default(), about: Arc::new(about), ..place })
 }
 
 #[cfg(test)]

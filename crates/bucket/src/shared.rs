@@ -200,7 +200,7 @@ impl Means {
     /// # Errors
     /// The directory for the cache on disk cannot be used.
     pub(crate) fn new(place: &Place, options: &Options, runtime: Runtime) -> Result<Means> {
-        let Place { objects, prefix, name, renew, seed } = place.clone();
+        let Place { objects, prefix, name, renew, seed, .. } = place.clone();
         let Options { limits, notice, .. } = *options;
         let store = Store::new(objects, prefix, name, limits, notice, (seed, renew));
         let disk = options.disk.as_ref().map(Root::open).transpose()?;

@@ -109,6 +109,7 @@ pub use shoal_base::{
 #[cfg(feature = "bucket")]
 pub use shoal_bucket::{
     Class as RequestClass, Owner as BucketOwner, Request as BucketRequest, S3 as S3_PRICES,
+    check as bucket_check,
 };
 pub use shoal_device::{ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode};
 pub use shoal_format::{Compression, Label};

@@ -26,7 +26,9 @@ pub use shoal_engine::{
     restore, shard, shrink, shrink_on, text, timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
-pub use shoal_engine::{BucketOwner, BucketRequest, Following, RequestClass, S3_PRICES};
+pub use shoal_engine::{
+    BucketOwner, BucketRequest, Following, RequestClass, S3_PRICES, bucket_check,
+};
 #[cfg(feature = "lab")]
 pub use shoal_engine::{Lab, TruncateTracking};
 

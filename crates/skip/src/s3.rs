@@ -1,13 +1,15 @@
 //! A store that speaks as much of S3 as Shoal uses, in memory, with weather.
 //!
-//! It keeps the condition `If-None-Match: *`, ranges, lists, and the access key. What a test wants
-//! to go wrong it decides for each request ([`Server::set_weather`]).
+//! It keeps the condition `If-None-Match: *`, ranges, lists, and the access key, and says the time
+//! and whether it has versions. What a test wants to go wrong it decides for each request
+//! ([`Server::set_weather`]).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::SystemTime;
 
 /// The access key that is accepted at first.
 pub const KEY: &str = "test-key";
@@ -25,6 +27,8 @@ pub enum Weather {
     Lost,
     /// It is carried out; an object that is read has only so many bytes.
     Short(usize),
+    /// It is carried out without its condition.
+    Unconditional,
 }
 
 /// A request, as far as weather depends on it.
@@ -36,6 +40,8 @@ pub struct Request {
     pub key: String,
     /// It is a list.
     pub is_list: bool,
+    /// It asks for the state of versioning.
+    pub is_versioning: bool,
 }
 
 type Decide = Box<dyn FnMut(&Request) -> Weather + Send>;
@@ -48,6 +54,10 @@ struct State {
     key: String,
     /// Most bytes of all objects.
     quota: u64,
+    /// The state of versioning; empty: it was never on.
+    versioning: &'static str,
+    /// Seconds by which its clock is ahead.
+    ahead: i64,
 }
 
 /// The store.
@@ -70,7 +80,8 @@ impl Server {
         let port = listener.local_addr().expect("its address").port();
         let (objects, key) = (BTreeMap::new(), KEY.to_owned());
         let decide: Decide = Box::new(|_| Weather::Fair);
-        let state = State { objects, decide, changes: 0, key, quota: u64::MAX };
+        let (quota, versioning) = (u64::MAX, "");
+        let state = State { objects, decide, changes: 0, key, quota, versioning, ahead: 0 };
         let (state, changed) = (Mutex::new(state), Condvar::new());
         let shared = Arc::new(Shared { state, changed, requests: AtomicU64::new(0) });
         let server = Server { port, shared };
@@ -117,6 +128,16 @@ impl Server {
         self.state().quota = bytes;
     }
 
+    /// Says that versioning is in this state: `Enabled`, `Suspended`.
+    pub fn set_versioning(&self, state: &'static str) {
+        self.state().versioning = state;
+    }
+
+    /// Sets its clock so many seconds ahead of this machine's.
+    pub fn set_clock(&self, ahead: i64) {
+        self.state().ahead = ahead;
+    }
+
     /// Requests so far.
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::Relaxed)
@@ -152,6 +173,8 @@ impl Server {
         while let Ok(Some(incoming)) = Incoming::read(&mut requests) {
             self.shared.requests.fetch_add(1, Ordering::Relaxed);
             let Some(answer) = self.answer(incoming) else { return };
+            let date = date(self.state().ahead);
+            let answer = with_header(&answer, &format!("date: {date}"));
             if answers.write_all(&answer).is_err() {
                 return;
             }
@@ -177,11 +200,12 @@ impl Server {
         if let Weather::Answer(status, code, headers) = weather {
             return Some(refusal(status, code, headers));
         }
-        if !incoming.authorization.contains(&format!("Credential={}/", state.key)) {
+        if !incoming.is_signed_with(&state.key) {
             return Some(refusal(403, "InvalidAccessKeyId", ""));
         }
         let short = if let Weather::Short(most) = weather { most } else { usize::MAX };
-        let answer = state.carry_out(&request, incoming, short);
+        let is_new = incoming.is_new && weather != Weather::Unconditional;
+        let answer = state.carry_out(&request, Incoming { is_new, ..incoming }, short);
         (weather != Weather::Lost).then_some(answer)
     }
 }
@@ -190,6 +214,14 @@ impl State {
     fn carry_out(&mut self, request: &Request, incoming: Incoming, short: usize) -> Vec<u8> {
         let key = &request.key;
         match (&*request.method, request.is_list) {
+            ("GET", _) if request.is_versioning => {
+                let state = match self.versioning {
+                    "" => String::new(),
+                    state => format!("<Status>{state}</Status>"),
+                };
+                let body = format!("<VersioningConfiguration>{state}</VersioningConfiguration>");
+                reply(200, "", body.as_bytes())
+            }
             ("GET", true) => reply(200, "", self.list(key).as_bytes()),
             ("GET", false) => {
                 let Some(object) = self.objects.get(key) else {
@@ -255,6 +287,33 @@ fn reply(status: u16, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
+/// Returns an answer with one more header.
+fn with_header(answer: &[u8], header: &str) -> Vec<u8> {
+    let end = answer.windows(2).position(|two| two == b"\r\n").expect("a first line");
+    let (first, rest) = answer.split_at(end);
+    [first, b"\r\n", header.as_bytes(), rest].concat()
+}
+
+/// Returns the time, so many seconds from now, as HTTP writes it.
+fn date(ahead: i64) -> String {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = now.as_secs() as i64 + ahead;
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years begin in March, so that the day in February comes last.
+    let era_day = days + 719_468;
+    let (era, day) = (era_day.div_euclid(146_097), era_day.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, year) = (day - (153 * month + 2) / 5 + 1, year + 400 * era + month / 10);
+    let names =
+        ["Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan", "Feb"];
+    let weekdays = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let (weekday, name) = (weekdays[days.rem_euclid(7) as usize], names[month as usize]);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{weekday}, {day:02} {name} {year} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
 fn refusal(status: u16, code: &str, headers: &str) -> Vec<u8> {
     reply(status, headers, format!("<Error><Code>{code}</Code></Error>").as_bytes())
 }
@@ -304,13 +363,20 @@ impl Incoming {
         Ok(Some(incoming))
     }
 
+    /// Returns whether its header, or its URL, names this access key.
+    fn is_signed_with(&self, key: &str) -> bool {
+        self.authorization.contains(&format!("Credential={key}/"))
+            || self.target.contains(&format!("X-Amz-Credential={key}%2F"))
+    }
+
     fn request(&self) -> Request {
         let (path, query) = self.target.split_once('?').unwrap_or((&self.target, ""));
         // The first part is the bucket.
         let key = path.trim_start_matches('/').split_once('/').map_or("", |(_, key)| key);
         let prefix = query.split('&').find_map(|it| it.strip_prefix("prefix="));
         let (method, is_list) = (self.method.clone(), query.contains("list-type"));
+        let is_versioning = query.split('&').any(|it| it.starts_with("versioning"));
         let key = if is_list { prefix.unwrap_or_default().replace("%2F", "/") } else { key.into() };
-        Request { method, key, is_list }
+        Request { method, key, is_list, is_versioning }
     }
 }
