@@ -6,6 +6,7 @@
 
 mod acl;
 mod attributes;
+mod bucket;
 mod changes;
 mod chmod;
 mod copy;
@@ -32,6 +33,7 @@ pub(crate) use attributes::{
     ParentsArgs, PathArgs, XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace,
     XattrRmArgs, XattrSetArgs,
 };
+pub(crate) use bucket::{BucketArgs, BucketCheckArgs, BucketCommand};
 pub(crate) use changes::{ChangesArgs, Keep, WatchArgs};
 pub(crate) use chmod::{ChmodArgs, ChownArgs, TouchArgs};
 pub(crate) use copy::CopyArgs;
@@ -168,6 +170,7 @@ pub(crate) enum Command {
     #[command(alias = "root")]
     Subvolume(SubvolumeArgs),
     Quota(QuotaArgs),
+    Bucket(BucketArgs),
     Ls(LsArgs),
     Stat(StatArgs),
     Cat(CatArgs),
@@ -404,6 +407,7 @@ mod tests {
             "shoal cat --token abc v",
             "shoal logdump v --json",
             "shoal mkfs v --parent off",
+            "shoal bucket check s3://b/v --json",
             "shoal generate man d",
             "shoal bench create --target vol:v --threads 2 --files 10 --json",
         ];
@@ -482,6 +486,8 @@ mod tests {
             "shoal readlink",
             "shoal mkfs v -L a/b",
             "shoal fsck -a -y v",
+            "shoal bucket",
+            "shoal bucket check",
             "shoal frobnicate",
         ];
         for line in bad {

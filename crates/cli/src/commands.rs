@@ -3,6 +3,7 @@
 
 pub(crate) mod acl;
 pub(crate) mod bench;
+pub(crate) mod bucket;
 pub(crate) mod cat;
 pub(crate) mod changes;
 pub(crate) mod chmod;

@@ -133,6 +133,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Logdump(args) => commands::logdump::run(args),
         Command::Subvolume(args) => commands::subvolume::run(args),
         Command::Quota(args) => commands::quota::run(args),
+        Command::Bucket(args) => commands::bucket::run(args),
         Command::Ls(args) => commands::ls::run(args),
         Command::Stat(args) => commands::stat::run(args),
         Command::Cat(args) => commands::cat::run(args),

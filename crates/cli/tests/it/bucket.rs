@@ -390,6 +390,165 @@ fn refusals_and_a_quota_of_a_store_lose_nothing() {
     assert!(scratch.shell(&format!("{with} shoal fsck s3://b/v")).ok().contains("clean"));
 }
 
+/// Returns the value of a line of `shoal bucket check`.
+fn fact<'a>(output: &'a str, name: &str) -> &'a str {
+    let mut lines = output.lines().filter(|line| line.get(..16).map(str::trim_end) == Some(name));
+    let line = lines.next().unwrap_or_else(|| panic!("no line {name} in\n{output}"));
+    &line[16..]
+}
+
+const OPERATIONS: [&str; 7] =
+    ["list", "get", "range get", "put", "If-None-Match", "overwrite", "delete"];
+
+#[test]
+fn a_check_of_a_good_store_says_so_and_leaves_nothing() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    let check = format!("{with} shoal bucket check s3://b/v");
+    let found = scratch.shell(&check).ok();
+    for operation in OPERATIONS {
+        assert_eq!(fact(&found, operation), "yes", "{found}");
+    }
+    assert_eq!(fact(&found, "place"), "s3://b/v");
+    assert_eq!(
+        fact(&found, "endpoint"),
+        format!("{} (the bucket is in the path)", server.endpoint())
+    );
+    assert_eq!(fact(&found, "region"), "nowhere");
+    assert_eq!(fact(&found, "identity"), "test-key, from environment variables");
+    assert!(fact(&found, "clock").starts_with("agrees "), "{found}");
+    assert!(fact(&found, "versioning").starts_with("off: "), "{found}");
+    assert!(fact(&found, "PUT").contains("an fsync takes"), "{found}");
+    assert!(fact(&found, "GET").contains(" ms (the slowest of "), "{found}");
+    assert_eq!(fact(&found, "prefix"), "empty");
+    assert_eq!(fact(&found, "result"), "a volume can be made here: shoal mkfs s3://b/v");
+    assert!(!found.contains("secret"), "{found}");
+    assert!(server.names().is_empty(), "{:?}", server.names());
+    // A profile, with a clock that is wrong and versions.
+    server.set_versioning("Enabled");
+    server.set_clock(-3600);
+    scratch.write("keys", "[work]\naws_access_key_id=test-key\naws_secret_access_key=hidden\n");
+    let profile = "unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY; export AWS_PROFILE=work; \
+                   export AWS_SHARED_CREDENTIALS_FILE=$PWD/keys; ";
+    let found = scratch.shell(&format!("{with}{profile} shoal bucket check s3://b/v")).ok();
+    assert!(fact(&found, "identity").starts_with("test-key, from profile work in /"), "{found}");
+    assert!(fact(&found, "versioning").contains("until a lifecycle rule"), "{found}");
+    assert!(fact(&found, "clock").contains("ahead of the store's: set it"), "{found}");
+    assert!(!found.contains("hidden"), "{found}");
+    // Asking takes a right of its own.
+    server.set_weather(|request| match request.is_versioning {
+        true => Weather::Answer(403, "AccessDenied", ""),
+        false => Weather::Fair,
+    });
+    let found = scratch.shell(&check).ok();
+    assert_eq!(fact(&found, "versioning"), "not known: needs s3:GetBucketVersioning");
+    let json = scratch.shell(&format!("{with} shoal bucket check --json s3://b/v")).ok();
+    for part in [
+        "{\"place\":\"s3://b/v\",",
+        "\"identity\":{\"id\":\"test-key\",\"source\":\"environment variables\"}",
+        "{\"operation\":\"if_none_match\",\"works\":true}",
+        "\"versioning\":\"unknown\"",
+        "\"put_ns\":{\"count\":",
+        "\"prefix\":{\"state\":\"empty\"}",
+        "\"readable\":true,\"writable\":true}",
+    ] {
+        assert!(json.contains(part), "{part}: {json}");
+    }
+}
+
+#[test]
+fn a_check_says_which_single_thing_is_wrong() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    let check = |status: i32, part: &str| {
+        let ran = scratch.shell(&format!("{with} shoal bucket check s3://b/v"));
+        let said = ran.fails(status, &["shoal: s3://b/v: ", part]);
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        ran.stdout()
+    };
+    server.set_key("another");
+    let found = check(2, "are the keys right?");
+    assert_eq!(fact(&found, "identity"), "test-key, from environment variables");
+    assert!(!found.contains("result"), "{found}");
+    let json = scratch.shell(&format!("{with} shoal bucket check --json s3://b/v"));
+    assert!(json.stdout().contains("\"writable\":false,\"error\":\"s3://b/v: "), "{json}");
+    server.set_key(shoal_skip::s3::KEY);
+    server.set_weather(|_| Weather::Answer(404, "NoSuchBucket", ""));
+    check(2, "create it first");
+    // A store that ignores the condition.
+    server.set_weather(|_| Weather::Unconditional);
+    let found = check(1, "If-None-Match does not work: a second PUT");
+    assert!(fact(&found, "If-None-Match").ends_with("use another store"), "{found}");
+    assert_eq!((fact(&found, "put"), fact(&found, "overwrite")), ("yes", "yes"));
+    // One that knows no conditions.
+    let mut puts = 0;
+    server.set_weather(move |request| {
+        puts += u32::from(request.method == "PUT");
+        match puts {
+            1 => Weather::Answer(501, "NotImplemented", ""),
+            _ => Weather::Fair,
+        }
+    });
+    let found = check(1, "If-None-Match does not work: the store answers 501");
+    assert_eq!(fact(&found, "put"), "yes");
+    server.set_weather(|_| Weather::Fair);
+    server.set_quota(100);
+    let found = check(1, "put does not work: the store answers 403");
+    assert!(fact(&found, "put").ends_with("a quota of the store is used up"), "{found}");
+    assert_eq!(fact(&found, "overwrite"), "not tried: put does not work");
+    server.set_quota(u64::MAX);
+    assert!(server.names().is_empty(), "{:?}", server.names());
+    // What cannot be removed is named, and is one object.
+    server.set_weather(|request| match &*request.method {
+        "DELETE" | "POST" => Weather::Answer(403, "AccessDenied", ""),
+        _ => Weather::Fair,
+    });
+    let found = check(1, "delete does not work: the store answers 403");
+    assert!(fact(&found, "delete").ends_with("needs s3:DeleteObject"), "{found}");
+    let names = server.names();
+    assert!(fact(&found, "left").contains(&names[0]), "{found} {names:?}");
+    assert!(names[0].starts_with("v/race/check-"), "{names:?}");
+    server.set_weather(|_| Weather::Fair);
+    scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/v")).ok();
+    scratch.shell(&format!("{with} shoal bucket check s3://b/v")).ok();
+    let found = scratch.shell(&format!("{with} shoal bucket check s3://b/v/log/x"));
+    found.fails(1, &["is inside the volume at prefix 'v'", "choose an empty prefix"]);
+    assert!(fact(&found.stdout(), "put").starts_with("not tried: "), "{found}");
+    let found = scratch.shell(&format!("{with} shoal bucket check s3://b"));
+    found.fails(1, &["holds other objects, such as v/", "a volume at v: choose an empty prefix"]);
+}
+
+#[test]
+fn a_check_with_keys_that_may_only_read_says_what_works() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/v")).ok();
+    let before = server.names();
+    server.set_weather(|request| match &*request.method {
+        "GET" => Weather::Fair,
+        _ => Weather::Answer(403, "AccessDenied", ""),
+    });
+    let ran = scratch.shell(&format!("{with} shoal bucket check s3://b/v"));
+    ran.fails(1, &["s3://b/v: put does not work", "needs s3:PutObject"]);
+    let found = ran.stdout();
+    for operation in &OPERATIONS[..3] {
+        assert_eq!(fact(&found, operation), "yes", "{found}");
+    }
+    assert!(fact(&found, "prefix").ends_with("not in use"), "{found}");
+    assert!(fact(&found, "result").contains("replica (-o ro,follow)"), "{found}");
+    assert!(fact(&found, "GET").contains(" ms "), "{found}");
+    assert_eq!(server.names(), before);
+    // Without the right to list, a store does not say that an object is missing.
+    server.set_weather(|request| match request.is_list {
+        true => Weather::Answer(403, "AccessDenied", ""),
+        false => Weather::Fair,
+    });
+    let ran = scratch.shell(&format!("{with} shoal bucket check s3://b/v"));
+    ran.fails(1, &["s3://b/v: list does not work", "needs s3:ListBucket"]);
+    assert_eq!(fact(&ran.stdout(), "put"), "yes");
+    assert_eq!(server.names(), before);
+}
+
 #[test]
 fn keys_of_one_prefix_are_enough() {
     let (scratch, server) = (Scratch::new(), Server::start());
@@ -398,8 +557,75 @@ fn keys_of_one_prefix_are_enough() {
         true => Weather::Answer(403, "AccessDenied", ""),
         false => Weather::Fair,
     });
+    let found = scratch.shell(&format!("{with} shoal bucket check s3://b/a/v")).ok();
+    let unknown = "empty; not known whether it is inside a volume: the store answers 403";
+    assert!(fact(&found, "prefix").starts_with(unknown), "{found}");
     let made = scratch.shell(&format!("{with} shoal mkfs --trust-store s3://b/a/v"));
     assert_eq!(made.status(), Some(0), "{made}");
     assert!(made.stderr().contains("may be inside another volume: these keys"), "{made}");
-    scratch.shell(&format!("{with} shoal fsck s3://b/a/v")).ok();
+    scratch.shell(&format!("{with} shoal fsck s3://b/a/v && shoal bucket check s3://b/a/v")).ok();
+}
+
+#[test]
+fn a_check_of_a_store_that_hangs_ends() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    let check = format!("{with} shoal bucket check s3://b/v");
+    server.set_weather(|_| Weather::Hang);
+    let ran = scratch.shell(&check);
+    ran.fails(2, &["listing its objects failed", "has not answered within", "does it run?"]);
+    assert_eq!(fact(&ran.stdout(), "identity"), "test-key, from environment variables");
+    // Later.
+    server.set_weather(|request| match &*request.method {
+        "PUT" => Weather::Hang,
+        _ => Weather::Fair,
+    });
+    let ran = scratch.shell(&check);
+    ran.fails(1, &["put does not work: ", "has not answered within"]);
+    assert_eq!(fact(&ran.stdout(), "get"), "yes");
+}
+
+#[test]
+fn a_check_that_is_interrupted_leaves_nothing() {
+    let (scratch, server) = (Scratch::new(), Server::start());
+    let with = variables(&server);
+    let (reads, asked) = std::sync::mpsc::channel();
+    server.set_weather(move |request| {
+        if request.method == "GET" && !request.is_list {
+            let _ = reads.send(());
+            return Weather::Hang;
+        }
+        Weather::Fair
+    });
+    let line = format!("{with} echo $$ >pid; exec shoal bucket check s3://b/v");
+    std::thread::scope(|scope| {
+        let ran = scope.spawn(|| scratch.shell(&line));
+        asked.recv().expect("it reads what it has written");
+        assert_eq!(server.names().len(), 1, "{:?}", server.names());
+        scratch.shell("kill -INT $(cat pid)").ok();
+        let ran = ran.join().expect("a result");
+        ran.fails(130, &["s3://b/v: interrupted: what was written is removed"]);
+    });
+    assert!(server.names().is_empty(), "{:?}", server.names());
+}
+
+#[test]
+fn a_check_beside_a_mount_does_not_harm_it() {
+    let Some((scratch, server, with)) = stored("io_uring=off") else { return };
+    let check = format!("{with} shoal bucket check s3://b/v");
+    let uses = "for n in 1 2 3 4 5 6 7 8 9; do head -c 100000 /dev/urandom >m/new-$n; \
+                shoal sync m; done";
+    std::thread::scope(|scope| {
+        let user = scope.spawn(|| scratch.shell(uses));
+        for _ in 0..3 {
+            let found = scratch.shell(&check).ok();
+            assert!(fact(&found, "prefix").contains("in use by process "), "{found}");
+            assert!(OPERATIONS.iter().all(|it| fact(&found, it) == "yes"), "{found}");
+        }
+        user.join().expect("a result").ok();
+    });
+    assert!(!server.names().iter().any(|name| name.contains("race")), "{:?}", server.names());
+    scratch.shell("diff -r was m/other && cp -r m all && shoal umount m").ok();
+    assert!(scratch.shell(&format!("{with} shoal fsck s3://b/v")).ok().contains("clean"));
+    scratch.shell(&format!("{with} shoal cp -r s3://b/v:/ back && diff -r all back")).ok();
 }
