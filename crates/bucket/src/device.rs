@@ -202,6 +202,12 @@ impl BucketDevice {
         self.shared.store.requests.read()
     }
 
+    /// Waits, so that background tasks run: for tests, whose runtimes run only while a call waits.
+    #[cfg(feature = "faulty")]
+    pub fn idle(&self, time: Duration) {
+        self.shared.runtime.wait(async { tokio::time::sleep(time).await });
+    }
+
     fn check(&self, operation: &'static str, offset: u64, len: u64) -> Result<()> {
         if offset.checked_add(len).is_some_and(|end| end <= self.shared.capacity) {
             return Ok(());

@@ -8,11 +8,17 @@
 //! | conflict (409) | "exists", of a conditional request | nothing; or the request is carried out |
 //! | stale list | objects of some time ago | |
 //! | away | an error, for some time | nothing |
+//! | [weather](Weather): refused, a quota, hung | that of a real store, for some time | mostly nothing |
+//! | [changed](World::change) | an object that is shorter, or of other bytes; 416 for a range behind its end | |
+
+mod weather;
+
+pub use weather::{Scope, Weather};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
@@ -25,6 +31,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
+use weather::{Asked, Fate, Spell};
 
 /// Faults, each in so many of a thousand requests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +73,7 @@ pub struct World {
     late: Mutex<Vec<(Path, Bytes, PutOptions)>>,
     lists: Mutex<VecDeque<Vec<ObjectMeta>>>,
     requests: AtomicU64,
+    spell: Mutex<Spell>,
 }
 
 /// A connection to the store, which can be cut.
@@ -80,6 +89,8 @@ struct Connection {
     dead: AtomicBool,
     /// Requests after which the process is gone; `u64::MAX`: none.
     stops_after: AtomicU64,
+    /// The spell that it has met last, by number, and its end. Each process has a clock of its own.
+    met: Mutex<(u64, Option<Instant>)>,
 }
 
 impl std::fmt::Debug for Faulty {
@@ -107,6 +118,7 @@ impl World {
             late: Mutex::default(),
             lists: Mutex::default(),
             requests: AtomicU64::new(0),
+            spell: Mutex::default(),
         }
     }
 
@@ -123,12 +135,44 @@ impl World {
             away: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             stops_after: AtomicU64::new(u64::MAX),
+            met: Mutex::default(),
         }))
     }
 
     /// Requests so far.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Changes the weather. Each connection has it for `lasts` from its next request on.
+    pub fn set_weather(&self, weather: Weather, lasts: Duration) {
+        let mut spell = self.spell.lock();
+        *spell = Spell { number: spell.number + 1, weather, lasts };
+    }
+
+    /// Names of the objects, with their sizes.
+    pub fn objects(&self) -> Vec<(String, u64)> {
+        let all = self.inner.list(None).filter_map(async |found| found.ok()).collect::<Vec<_>>();
+        let all = at_once(all).into_iter();
+        all.map(|found| (found.location.to_string(), found.size)).collect()
+    }
+
+    /// Bytes of all objects.
+    pub fn bytes(&self) -> u64 {
+        self.objects().iter().map(|(_, size)| size).sum()
+    }
+
+    /// Changes an object behind the back of its owner; `None` removes it. Does nothing if there is
+    /// no such object.
+    pub fn change(&self, name: &str, change: impl FnOnce(Bytes) -> Option<Vec<u8>>) {
+        let path = Path::from(name);
+        let got = at_once(async { self.inner.get(&path).await?.bytes().await });
+        let Ok(bytes) = got else { return };
+        // A store in memory does not fail.
+        let _ = match change(bytes) {
+            Some(bytes) => at_once(self.inner.put(&path, bytes.into())).map(drop),
+            None => at_once(self.inner.delete(&path)),
+        };
     }
 
     fn random(&self, below: u64) -> u64 {
@@ -139,8 +183,28 @@ impl World {
         (*state >> 16) % below.max(1)
     }
 
+    /// Carries out a PUT, if there is room for it.
+    async fn put(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+        quota: Option<u64>,
+    ) -> Result<PutResult> {
+        if let Some(quota) = quota {
+            let (name, size) = (location.to_string(), payload.content_length() as u64);
+            let objects = self.objects();
+            let before = objects.iter().find(|(other, _)| *other == name).map_or(0, |it| it.1);
+            let all: u64 = objects.iter().map(|(_, size)| size).sum();
+            if size > before && all - before + size > quota {
+                return Err(weather::quota(&name, self.random(2)));
+            }
+        }
+        self.inner.put_opts(location, payload, options).await
+    }
+
     /// Carries out some PUTs that were held back.
-    async fn settle(&self, all: bool) {
+    async fn settle(&self, all: bool, quota: Option<u64>) {
         loop {
             let held = {
                 let mut late = self.late.lock();
@@ -149,7 +213,7 @@ impl World {
             };
             let Some((path, bytes, options)) = held else { return };
             // Nobody waits for the outcome any more.
-            let _ = self.inner.put_opts(&path, PutPayload::from_bytes(bytes), options).await;
+            let _ = self.put(&path, PutPayload::from_bytes(bytes), options, quota).await;
         }
     }
 }
@@ -161,6 +225,11 @@ fn gone() -> Error {
 
 fn busy(why: &str) -> Error {
     Error::Generic { store: "faulty", source: why.to_owned().into() }
+}
+
+/// The result of a request to a store in memory, which never waits.
+fn at_once<T>(request: impl Future<Output = T>) -> T {
+    request.now_or_never().unwrap_or_else(|| unreachable!("a store in memory does not wait"))
 }
 
 impl Faulty {
@@ -195,6 +264,51 @@ impl Connection {
         of_thousand > 0 && self.world.random(1000) < u64::from(of_thousand)
     }
 
+    /// The weather, and its end, as this connection meets it.
+    fn weather(&self) -> (Weather, Instant) {
+        let Spell { number, weather, lasts } = *self.world.spell.lock();
+        let now = Instant::now();
+        let mut met = self.met.lock();
+        let end = match *met {
+            (known, Some(end)) if known == number => end,
+            _ => now + lasts,
+        };
+        *met = (number, Some(end));
+        (if now < end { weather } else { Weather::Fair }, end)
+    }
+
+    /// The quota that holds now.
+    fn quota(&self) -> Option<u64> {
+        match self.weather().0 {
+            Weather::Quota(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Lets a request meet the weather. Returns when it is to be carried out; `hold` is called if
+    /// the store does so later, although it never answers.
+    async fn meet(&self, asked: Asked, name: &str, hold: impl FnOnce()) -> Result<()> {
+        let (weather, end) = self.weather();
+        match weather.fate(asked, end - Instant::now(), &|below| self.world.random(below)) {
+            Fate::CarriedOut => Ok(()),
+            Fate::Refused(code) => Err(code.error(asked, name)),
+            Fate::Late(after) => {
+                tokio::time::sleep(after).await;
+                match self.dead.load(Ordering::Relaxed) {
+                    true => Err(gone()),
+                    false => Ok(()),
+                }
+            }
+            Fate::Silent { is_held, after } => {
+                if is_held {
+                    hold();
+                }
+                tokio::time::sleep(after).await;
+                Err(busy("operation timed out"))
+            }
+        }
+    }
+
     /// Everything that may happen before a request. Returns whether the process ends with it.
     async fn begin(&self) -> Result<bool> {
         self.world.requests.fetch_add(1, Ordering::Relaxed);
@@ -205,7 +319,7 @@ impl Connection {
         if self.dead.load(Ordering::Relaxed) {
             return Err(gone());
         }
-        self.world.settle(false).await;
+        self.world.settle(false, self.quota()).await;
         let left = self.stops_after.load(Ordering::Relaxed);
         if left != u64::MAX {
             self.stops_after.store(left.saturating_sub(1), Ordering::Relaxed);
@@ -244,6 +358,11 @@ impl ObjectStore for Faulty {
         options: PutOptions,
     ) -> Result<PutResult> {
         let dies = self.0.begin().await?;
+        let hold = || {
+            let bytes = Bytes::from(payload.clone());
+            self.0.world.late.lock().push((location.clone(), bytes, options.clone()));
+        };
+        self.0.meet(Asked::Write, location.as_ref(), hold).await?;
         let conditional = matches!(options.mode, PutMode::Create);
         if !dies && self.0.chance(self.0.faults.late) {
             let bytes = Bytes::from(payload);
@@ -252,12 +371,12 @@ impl ObjectStore for Faulty {
         }
         if !dies && conditional && self.0.chance(self.0.faults.conflict) {
             if self.0.chance(500) {
-                let _ = self.0.world.inner.put_opts(location, payload, options).await;
+                let _ = self.0.world.put(location, payload, options, self.0.quota()).await;
             }
             let (path, source) = (location.to_string(), "409 conflict".into());
             return Err(Error::AlreadyExists { path, source });
         }
-        let done = self.0.world.inner.put_opts(location, payload, options).await;
+        let done = self.0.world.put(location, payload, options, self.0.quota()).await;
         self.0.end(dies).await?;
         done
     }
@@ -272,9 +391,14 @@ impl ObjectStore for Faulty {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let dies = self.0.begin().await?;
+        self.0.meet(Asked::Read, location.as_ref(), || {}).await?;
         let found = self.0.world.inner.get_opts(location, options).await;
         self.0.end(dies).await?;
-        found
+        // Of a store in memory: the range begins behind the end.
+        found.map_err(|error| match error {
+            Error::Generic { .. } => weather::short(),
+            other => other,
+        })
     }
 
     fn delete_stream(
@@ -288,6 +412,7 @@ impl ObjectStore for Faulty {
                 async move {
                     let location = location?;
                     let dies = by.begin().await?;
+                    by.meet(Asked::Write, location.as_ref(), || {}).await?;
                     by.world.inner.delete(&location).await?;
                     by.end(dies).await?;
                     Ok(location)
@@ -297,9 +422,13 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (world, prefix) = (self.0.world.clone(), prefix.cloned());
+        let (by, prefix) = (self.0.clone(), prefix.cloned());
         let stale = self.0.chance(self.0.faults.stale_list);
         let all = async move {
+            let world = &by.world;
+            if let Err(error) = by.meet(Asked::List, "", || {}).await {
+                return futures::stream::iter(vec![Err(error)]);
+            }
             let now: Vec<ObjectMeta> =
                 world.inner.list(None).filter_map(async |found| found.ok()).collect().await;
             let mut lists = world.lists.lock();
