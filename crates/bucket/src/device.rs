@@ -223,7 +223,8 @@ impl BucketDevice {
         let most = shared.options.staged_max * BYTES_WAITING_MAX;
         while self.is_full() && shared.contents.read().staging.dirty() > most {
             shared.may_write()?;
-            shared.runtime.wait(tokio::time::sleep(FULL_PAUSE / 2));
+            // Begun inside: a sleep needs the clock of its runtime.
+            shared.runtime.wait(async { tokio::time::sleep(FULL_PAUSE / 2).await });
         }
         Ok(())
     }

@@ -6,4 +6,5 @@ mod disk;
 mod failover;
 mod fencing;
 mod follow;
+mod spells;
 mod weather;

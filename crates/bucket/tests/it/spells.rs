@@ -1,0 +1,43 @@
+//! A store whose weather lasts for some time, on a clock that stands still while nobody waits.
+
+use shoal_base::Code;
+use shoal_bucket::faulty::{Faults, Weather, World};
+use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Runtime};
+use shoal_device::Device;
+use std::sync::Arc;
+use std::time::Duration;
+
+const CREATE: CreateOptions =
+    CreateOptions { capacity: 1 << 30, overwrite: false, race: None, progress: |_| {} };
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap().into()
+}
+
+fn place(world: &Arc<World>) -> Place {
+    Place::new(Arc::new(world.connect(Faults::default())), "volume", "faulty")
+}
+
+/// A writer that had to wait for room panicked: its sleep was begun outside of the runtime.
+#[test]
+fn a_writer_waits_for_room_and_goes_on() {
+    let world = World::new(1);
+    let options = Options { staged_max: 10_000, force: true, ..Options::default() };
+    let device = BucketDevice::create(&place(&world), &CREATE, options.clone(), runtime()).unwrap();
+    device.write_at(&[1; 5000], 0).unwrap();
+    world.set_weather(Weather::Quota(world.bytes()), Duration::from_secs(60));
+    assert_eq!(device.flush().unwrap_err().code(), Code::NoSpace);
+    assert!(device.is_full());
+    // More than may be in memory.
+    let data: Vec<u8> = (0..200_000u32).map(|n| (n % 251) as u8).collect();
+    device.write_at(&data, 1 << 20).unwrap();
+    assert!(!device.is_full(), "it has waited for that");
+    device.flush().unwrap();
+    drop(device);
+    world.set_weather(Weather::Fair, Duration::ZERO);
+    let device = BucketDevice::open(&place(&world), options, runtime()).unwrap();
+    let mut back = vec![0; data.len()];
+    device.read_at(&mut back, 1 << 20).unwrap();
+    assert!(back == data);
+}
