@@ -3,9 +3,9 @@
 use crate::layers::{Layer, Layering, Layers};
 use shoal_base::{Addr, Error, Result};
 use shoal_format::Codec;
-use shoal_format::bucket::Name;
 use shoal_format::bucket::manifest::{Body, Extent, Manifest, ManifestHeader, ObjectEntry};
 use shoal_format::bucket::object::Piece;
+use shoal_format::bucket::{Name, manifest_name};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -98,8 +98,8 @@ impl Map {
     /// Corrupt: it is none of these, or does not fit those before.
     pub(crate) fn apply_layer(&mut self, manifest: &Manifest) -> Result<()> {
         let Manifest { header, body } = manifest;
-        let bad =
-            |rule: String| Err(Error::corrupt(format!("manifest {}", header.sequence), None, rule));
+        let object = || format!("object {}", manifest_name(header.sequence));
+        let bad = |rule: String| Err(Error::corrupt(object(), None, rule));
         let (Body::Complete(objects, extents) | Body::Changes(objects, extents)) = body else {
             return bad("is no part of a map".into());
         };

@@ -41,3 +41,16 @@ fn a_writer_waits_for_room_and_goes_on() {
     device.read_at(&mut back, 1 << 20).unwrap();
     assert!(back == data);
 }
+
+#[test]
+fn a_damaged_manifest_is_named_as_the_object_that_it_is() {
+    let world = World::new(1);
+    let options = Options::default();
+    let device = BucketDevice::create(&place(&world), &CREATE, options.clone(), runtime()).unwrap();
+    device.close().unwrap();
+    world.change("volume/manifest/00000000000000000002", |bytes| Some(bytes[..50].to_vec()));
+    let opened = BucketDevice::read_only(&place(&world), options, runtime());
+    let error = opened.err().expect("an error");
+    let said = error.to_string();
+    assert!(error.is_damage() && said.contains("object manifest/00000000000000000002"), "{said}");
+}

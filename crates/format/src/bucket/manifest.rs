@@ -26,7 +26,7 @@ use crate::codec::{Codec, Coding, Compression};
 use crate::declare::{layout, numbered};
 use shoal_base::{Addr, Error, Result, checksum, limits};
 
-use super::{FRAME, Name};
+use super::{FRAME, Name, manifest_name};
 
 /// `SBM1`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"SBM1");
@@ -205,7 +205,8 @@ pub fn encode(header: ManifestHeader, body: &Body) -> Vec<u8> {
 /// # Errors
 /// Corruption, with the broken rule.
 pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
-    let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
+    let object = || format!("object {}", manifest_name(sequence));
+    let bad = |rule: String| Error::corrupt(object(), None, rule);
     let header = decode_header(raw, sequence)?;
     let stored = &raw[ManifestHeader::SIZE..];
     if stored.len() as u64 != u64::from(header.body) || checksum(stored) != header.body_sum {
@@ -237,11 +238,12 @@ pub fn decode(raw: &[u8], sequence: u64) -> Result<Manifest> {
 /// # Errors
 /// Corrupt.
 pub fn decode_header(raw: &[u8], sequence: u64) -> Result<ManifestHeader> {
-    let bad = |rule: String| Error::corrupt(format!("manifest {sequence}"), None, rule);
+    let object = || format!("object {}", manifest_name(sequence));
+    let bad = |rule: String| Error::corrupt(object(), None, rule);
     let is_whole = raw.len() >= ManifestHeader::SIZE
         && u64_at(raw, AT_CHECKSUM) == checksum(&raw[..AT_CHECKSUM]);
     let header = ManifestHeader::read(raw).map_err(|rule| match is_whole {
-        true => super::unknown(&format!("manifest {sequence}"), rule),
+        true => super::unknown(&object(), rule),
         false => bad(rule.to_string()),
     })?;
     if !is_whole {
