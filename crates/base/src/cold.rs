@@ -21,8 +21,9 @@
 //!
 //! A second rule, for threads that serve many callers (a mount's): a call that runs under
 //! [`at_once`] does not wait for the device at all. What it cannot read or write without waiting is
-//! refused with [`Error::Cold`], and the whole call must be made again, on a thread that may wait. As above
-//! this ends with the first change, since from there on a call cannot be made a second time.
+//! refused with [`Error::Cold`], and the whole call must be made again, on a thread that may wait.
+//! As above this ends with the first change, since from there on a call cannot be made a second
+//! time.
 
 pub use crate::error::Cold;
 use crate::{Error, Result};

@@ -14,6 +14,7 @@ use shoal_base::{Error, Result};
 use shoal_format::bucket::Name;
 use shoal_format::bucket::object::{Piece, bytes_of};
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,9 @@ const WRITTEN: u64 = 8;
 const HOT: f64 = 0.5;
 
 type Key = (Name, u32);
+/// The same in each process, so that a seed of a test always drops the same pieces. Nobody chooses
+/// keys.
+type Hash = BuildHasherDefault<DefaultHasher>;
 type Flight = watch::Receiver<Option<Result<Bytes>>>;
 type Sender = watch::Sender<Option<Result<Bytes>>>;
 
@@ -68,7 +72,7 @@ struct Written {
 
 /// The cache.
 pub(crate) struct Frames {
-    cache: Cache<Key, Held, ByBytes>,
+    cache: Cache<Key, Held, ByBytes, Hash>,
     written: Mutex<Written>,
     written_max: u64,
     ahead: Ahead,
@@ -100,7 +104,7 @@ impl Frames {
         options.estimated_items_capacity(pieces).weight_capacity(bytes).hot_allocation(HOT);
         // All that must be set is.
         let options = options.build().unwrap_or_else(|e| unreachable!("{e}"));
-        let cache = Cache::with_options(options, ByBytes, Default::default(), Default::default());
+        let cache = Cache::with_options(options, ByBytes, Hash::default(), Default::default());
         let ahead = Ahead::new(bytes);
         let (disk, written_max) = (disk.map(Arc::new), bytes / WRITTEN);
         Frames {

@@ -1,5 +1,5 @@
-//! Reads and writes of a file that do not wait for its disk (`RWF_NOWAIT`): of what the kernel has in
-//! its page cache, and to that, as long as it has room.
+//! Reads and writes of a file that do not wait for its disk (`RWF_NOWAIT`): of what the kernel has
+//! in its page cache, and to that, as long as it has room.
 //!
 //! Not all filesystems can say whether a write would wait (ext4 cannot). There one such write is
 //! made at a time, so that a disk that hangs stops one thread; and for [`SLOW_FOR`] after one that
