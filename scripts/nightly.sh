@@ -90,7 +90,8 @@ soak()       { cargo xtask soak --minutes $((seconds / 60 + 1)) --seed "$first";
 buckets()    { rounds bucket_tests; }
 bucket_tests() {
   SHOAL_BUCKET_SEEDS=$((seed * 60))-$((seed * 60 + 60)) \
-    cargo test --quiet -p shoal-bucket --test it failover::
+    cargo test --quiet -p shoal-bucket --test it failover:: &&
+    cargo xtask sim bucket --seed $((seed * 60)) --seeds 300
 }
 # All of them, once for each state of the sources: .ci/run tries a few, or none where all were.
 mutants() {

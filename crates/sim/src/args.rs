@@ -1,5 +1,6 @@
 //! The command line of `shoal-sim`: one parser for all kinds of runs.
 
+use crate::runner::bucket;
 use crate::{cli, exhaustive, linear, scale, soak};
 use clap::{Parser, Subcommand};
 
@@ -18,6 +19,8 @@ pub struct Cli {
 /// Kinds of runs beside those of one thread with crashes.
 #[derive(Subcommand, Clone, Debug)]
 pub enum Kind {
+    /// Run volumes in a bucket whose store misbehaves, one owner after the other
+    Bucket(bucket::cli::Arguments),
     /// Run every short sequence of operations, crashed everywhere
     Exhaustive(exhaustive::cli::Arguments),
     /// Look for an order of what several threads do to the same names
@@ -36,6 +39,7 @@ impl Cli {
     pub fn run(self) -> bool {
         match self.kind {
             None => cli::cli(self.simulation),
+            Some(Kind::Bucket(arguments)) => bucket::cli::cli(&arguments),
             Some(Kind::Exhaustive(arguments)) => exhaustive::cli::cli(&arguments),
             Some(Kind::Linear(arguments)) => linear::cli::cli(&arguments),
             #[cfg(feature = "scheduled")]
@@ -71,6 +75,7 @@ mod tests {
             read(wrong).expect_err(wrong);
         }
         for right in [
+            "bucket --seed 7 --seeds 3 --ops 50",
             "linear --seed 7 --seconds 3 --directory /x",
             "exhaustive --length 1 --threads 2 --mode small --only 3n-4s@5",
             "soak --minutes 2 --rounds 7 --seed 3",

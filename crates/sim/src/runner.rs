@@ -147,11 +147,23 @@ counts! {
         pub crashes: u64,
         /// Volumes closed, on a bucket.
         pub closed: u64,
+        /// Changes of the weather of a store.
+        pub weathers: u64,
+        /// Openings that failed because of the weather.
+        pub kept_out: u64,
+        /// Calls that a thread which must not wait has made while a store hung.
+        pub at_once: u64,
+        /// Those that it has left to a thread that may wait.
+        pub left: u64,
+        /// Damaged objects examined.
+        pub damaged: u64,
+        /// Calls that ended with the error of one.
+        pub reported: u64,
         /// Crash images examined.
         pub images: u64,
         /// Intents that recoveries completed.
         pub intents: u64,
-        /// Writes, flushes and discards of the device.
+        /// Writes, flushes and discards of the device, or requests to the store.
         pub device_ops: u64,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const CREATE: CreateOptions =
-    CreateOptions { capacity: 1 << 30, overwrite: false, race: None, progress: |_| {} };
+    CreateOptions { capacity: 1 << 30, overwrite: false, race: None, progress: |_, _| {} };
 
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();

@@ -2,6 +2,14 @@
 //! is gone without a word, at every `reopen` it closes the volume, or is gone while it does, and
 //! another one takes the volume over. What it finds is a state that there was, and none older than
 //! what was acknowledged.
+//!
+//! Besides faults of single requests the store has weather: for some operations it refuses
+//! requests, has a quota, or does not answer (`weather.rs`). And copies of it lose parts of objects
+//! (`damage.rs`).
+
+pub mod cli;
+mod damage;
+mod weather;
 
 use super::{Ack, Failure, Report, Settings, make_durable};
 use crate::checks;
@@ -12,21 +20,33 @@ use crate::rng::Rng;
 use crate::text::panic_text;
 use crate::walk::walk;
 use crate::workload::Workload;
-use shoal::raw::{Ino, Volume, mkfs_on};
+use shoal::raw::{Code, Compression, Error, Ino, Volume, mkfs_on};
 use shoal_bucket::faulty::{Faults, Faulty, World};
 use shoal_bucket::{BucketDevice, CreateOptions, Layering, Options, Place, Runtime};
-use shoal_device::Device;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use weather::Turn;
+
+/// Bytes of the volume, more than a run writes.
+const CAPACITY: u64 = 256 << 20;
+/// Bytes of pieces in memory: few, or everything.
+const CACHES: [u64; 2] = [4 << 20, 1 << 30];
 
 /// A run in progress.
 struct Run {
     settings: Settings,
     world: Arc<World>,
     rng: Rng,
+    options: Options,
     connection: Faulty,
+    device: Arc<BucketDevice>,
+    clock: Clock,
     volume: Option<Volume>,
+    /// The weather, unless it is fair.
+    turn: Option<Turn>,
     run: Lockstep,
     history: History,
     /// Operations so far, which take the place of the operations of a device.
@@ -49,8 +69,11 @@ pub fn run_in_bucket(seed: u64, count: usize) -> Result<Report, Failure> {
 }
 
 fn drive(seed: u64, count: usize, done: &mut Vec<Op>) -> Result<Report, String> {
-    // A volume that is to run full looks into the space of its device, which is not the subject.
-    let settings = Settings { full: false, ..Settings::of_seed(seed) };
+    // Only the store is ever full.
+    let mut settings = Settings { full: false, ..Settings::of_seed(seed) };
+    settings.mkfs.size = CAPACITY;
+    // It flushes the journal in the middle of a transaction, which has no place to fail there.
+    settings.open.lab.attr_intents_flushed = false;
     let mut generator = Workload::new(seed);
     let mut run = Run::new(settings, seed)?;
     for _ in 0..count {
@@ -58,16 +81,37 @@ fn drive(seed: u64, count: usize, done: &mut Vec<Op>) -> Result<Report, String> 
         done.push(op.clone());
         run.step(&op)?;
     }
+    if run.turn.is_some() {
+        run.end_weather()?;
+    }
     run.take_over()?;
+    run.report.device_ops = run.world.requests();
     Ok(run.report)
 }
 
 /// Everything happens on the thread that waits, in an order that the seed decides; pauses take no
 /// time.
 pub(crate) fn runtime() -> Result<Runtime, String> {
+    clocked().map(|(runtime, _)| runtime)
+}
+
+/// The clock of a runtime. It stands still but while a call waits.
+#[derive(Clone)]
+struct Clock(Handle);
+
+impl Clock {
+    fn now(&self) -> Instant {
+        let _inside = self.0.enter();
+        Instant::now()
+    }
+}
+
+fn clocked() -> Result<(Runtime, Clock), String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let built = builder.enable_time().start_paused(true).build();
-    built.map(Runtime::from).map_err(|e| format!("runtime: {e}"))
+    let runtime = built.map_err(|e| format!("runtime: {e}"))?;
+    let clock = Clock(runtime.handle().clone());
+    Ok((runtime.into(), clock))
 }
 
 pub(crate) fn options() -> Options {
@@ -85,25 +129,51 @@ pub(crate) fn options() -> Options {
 
 impl Run {
     fn new(settings: Settings, seed: u64) -> Result<Run, String> {
-        let world = World::new(seed);
+        let (world, mut rng) = (World::new(seed), Rng::new(seed).fork(18));
+        // Sizes of compressed pieces depend on the times in them.
+        let options = Options {
+            cache_bytes: *rng.pick(&CACHES),
+            compression: Compression::NONE,
+            ..options()
+        };
         let connection = world.connect(Faults::MANY);
         let place = place(&connection);
-        let capacity = settings.mkfs.size.max(64 << 20);
-        let create = CreateOptions { capacity, overwrite: false, race: None, progress: |_, _| {} };
-        let device = BucketDevice::create(&place, &create, options(), runtime()?)
+        let (overwrite, progress) = (false, |_, _| {});
+        let create = CreateOptions { capacity: CAPACITY, overwrite, race: None, progress };
+        let (runtime, clock) = clocked()?;
+        let device = BucketDevice::create(&place, &create, options.clone(), runtime)
             .map_err(|e| format!("create: {e}"))?;
-        let device: Arc<dyn Device> = Arc::new(device);
+        let device = Arc::new(device);
         mkfs_on(device.clone(), &settings.mkfs).map_err(|e| format!("mkfs: {e}"))?;
-        let volume = Volume::open_on(device, &settings.open).map_err(|e| format!("open: {e}"))?;
+        let volume =
+            Volume::open_on(device.clone(), &settings.open).map_err(|e| format!("open: {e}"))?;
         let run = Lockstep::new(&volume, Ino::ROOT)?;
         let history = History::new(0, &run.model, settings.explain);
-        let report = Report::default();
-        let (volume, position, rng) = (Some(volume), 0, Rng::new(seed).fork(18));
-        Ok(Run { settings, world, rng, connection, volume, run, history, position, report })
+        let (volume, turn, position, report) = (Some(volume), None, 0, Report::default());
+        Ok(Run {
+            settings,
+            world,
+            rng,
+            options,
+            connection,
+            device,
+            clock,
+            volume,
+            turn,
+            run,
+            history,
+            position,
+            report,
+        })
+    }
+
+    fn volume(&self) -> Result<&Volume, String> {
+        self.volume.as_ref().ok_or_else(|| "no volume".into())
     }
 
     fn step(&mut self, op: &Op) -> Result<(), String> {
         self.report.steps += 1;
+        self.change_weather()?;
         match op {
             Op::Crash { .. } => return self.take_over(),
             Op::Reopen { .. } => return self.close(),
@@ -111,21 +181,35 @@ impl Run {
             Op::NoMemory(_) => return Ok(()),
             _ => {}
         }
+        self.work(op)?;
+        match op {
+            Op::Sync | Op::Fsync { .. } if self.turn.is_none() && self.rng.chance(20) => {
+                self.damage()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An operation on volume and model.
+    fn work(&mut self, op: &Op) -> Result<(), String> {
         self.position += 1;
         self.history.begin_of(op, &self.run, self.position);
-        let volume = self.volume.as_ref().ok_or("no volume")?;
-        match self.run.step(volume, op)? {
+        match self.call(op)? {
             Step::Done => {}
             Step::Skipped => self.report.skipped += 1,
-            Step::Refused(_) => self.report.refused += 1,
+            Step::Refused(error) => self.judge(op, &error)?,
         }
-        let durable = make_durable(volume, &self.run, op);
+        let durable = make_durable(self.volume()?, &self.run, op);
         self.history.end_of(op, &self.run.model);
         self.position += 1;
-        match durable.map_err(|e| format!("{op}: {e}"))? {
-            None => {}
-            Some(Ack::All) => self.history.acknowledge_all(self.position),
-            Some(Ack::Inode(ino)) => self.history.acknowledge(self.position, ino),
+        match durable {
+            Ok(None) => {}
+            Ok(Some(Ack::All)) => self.history.acknowledge_all(self.position),
+            Ok(Some(Ack::Inode(ino))) => self.history.acknowledge(self.position, ino),
+            Err(error) if error.code() == Code::NoSpace && self.has_quota() => {
+                self.report.refused += 1;
+            }
+            Err(error) => return Err(format!("{op}: {error}")),
         }
         Ok(())
     }
@@ -155,11 +239,15 @@ impl Run {
         let before = self.volume.take();
         self.position += 1;
         let permitted = self.history.permitted(self.position);
-        self.connection = self.world.connect(Faults::MANY);
-        let device = BucketDevice::open(&place(&self.connection), options(), runtime()?)
-            .map_err(|e| format!("take-over: {e}"))?;
-        let volume = Volume::open_on(Arc::new(device), &self.settings.open)
-            .map_err(|e| format!("open after a take-over: {e}"))?;
+        let opened = match self.open() {
+            Err(error) if self.is_weather(&error) => {
+                self.report.kept_out += 1;
+                self.fair();
+                self.open()
+            }
+            opened => opened,
+        };
+        let volume = opened.map_err(|e| format!("take-over: {e}"))?;
         // Only now: the process before sleeps while it is replaced, and does not wake up before.
         drop(before);
         let found = walk(&volume, Ino::ROOT, true)?;
@@ -168,11 +256,21 @@ impl Run {
         }
         checks::all(&volume, &found)?;
         self.run = Lockstep::of(found.model());
+        self.fair();
         // What recovery has completed is durable only then.
         volume.sync().map_err(|e| format!("sync after a take-over: {e}"))?;
         self.history = History::new(self.position, &self.run.model, self.settings.explain);
         self.volume = Some(volume);
         Ok(())
+    }
+
+    /// Opens the volume in another process.
+    fn open(&mut self) -> Result<Volume, Error> {
+        self.connection = self.world.connect(Faults::MANY);
+        let (runtime, clock) = clocked().map_err(|e| Error::refused(Code::NoMemory, e))?;
+        let device = BucketDevice::open(&place(&self.connection), self.options.clone(), runtime)?;
+        (self.device, self.clock) = (Arc::new(device), clock);
+        Volume::open_on(self.device.clone(), &self.settings.open)
     }
 }
 

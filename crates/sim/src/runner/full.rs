@@ -2,7 +2,7 @@
 
 use super::{Sim, open};
 use crate::device::FaultyDevice;
-use crate::exec::is_batch_limit;
+use crate::exec::{Lockstep, is_batch_limit};
 use crate::op::{Change, Op, Place, Target, Who};
 use crate::rng::Rng;
 use shoal::raw::{Caller, Code, Error, Fallocate, Ino, Volume, mkfs_on};
@@ -25,7 +25,7 @@ impl Sim {
         if is_batch_limit(op, error) {
             return Ok(());
         }
-        if error.code() != Code::NoSpace || self.frees(op) {
+        if error.code() != Code::NoSpace || frees(&self.run, op) {
             return Err(format!("{op}: {error}"));
         }
         let fs = self.volume().statfs();
@@ -48,24 +48,6 @@ impl Sim {
             true => self.compare_whole(&format!("after {op} was refused")),
             false if compares => self.compare_shown(&format!("after {op} was refused")).map(drop),
             false => Ok(()),
-        }
-    }
-
-    fn frees(&self, op: &Op) -> bool {
-        match op {
-            Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::RemoveTree { .. }
-            | Op::Close { .. }
-            | Op::RootDelete { .. }
-            | Op::Reap { .. }
-            | Op::RemoveXattr { .. }
-            | Op::Fallocate { mode: Fallocate::PunchHole, .. } => true,
-            Op::Truncate { file, size, .. } => {
-                let node = self.run.resolve(file).and_then(|ino| self.run.model.node(ino));
-                node.is_some_and(|node| *size <= node.size())
-            }
-            _ => false,
         }
     }
 
@@ -97,6 +79,25 @@ impl Sim {
             true => Ok(()),
             false => Err(format!("emptied, it takes {again} bytes; a fresh one {fresh}")),
         }
+    }
+}
+
+/// Returns whether an operation frees space.
+pub(super) fn frees(run: &Lockstep, op: &Op) -> bool {
+    match op {
+        Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::RemoveTree { .. }
+        | Op::Close { .. }
+        | Op::RootDelete { .. }
+        | Op::Reap { .. }
+        | Op::RemoveXattr { .. }
+        | Op::Fallocate { mode: Fallocate::PunchHole, .. } => true,
+        Op::Truncate { file, size, .. } => {
+            let node = run.resolve(file).and_then(|ino| run.model.node(ino));
+            node.is_some_and(|node| *size <= node.size())
+        }
+        _ => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The engine on a bucket whose store misbehaves, and one owner after the other: see
-//! `runner/bucket.rs`. `SHOAL_BUCKET_SEEDS=FROM-TO` runs other seeds. And the requests that calls
-//! take.
+//! `runner/bucket.rs`. `SHOAL_BUCKET_SEEDS=FROM-TO` runs other seeds, and so does
+//! `cargo xtask sim bucket --seed FROM --seeds COUNT`. And the requests that calls take.
 
 use shoal::raw::{Caller, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_bucket::faulty::{Faults, World};
@@ -12,21 +12,31 @@ use shoal_sim::exhaustive::plan::{Longer, Prefix};
 use shoal_sim::exhaustive::requests::InBucket;
 use shoal_sim::exhaustive::sequence::Sequence;
 use shoal_sim::exhaustive::start::{Mode, Start};
+use shoal_sim::runner::Report;
+use shoal_sim::runner::bucket::cli::described;
 use shoal_sim::runner::bucket::run_in_bucket;
 use shoal_sim::seeds::of_test;
 use std::sync::Arc;
 
 #[test]
 fn each_owner_finds_a_state_that_there_was_and_everything_acknowledged() {
-    let (mut steps, mut crashes, mut closed) = (0, 0, 0);
-    for seed in of_test("SHOAL_BUCKET_SEEDS", 1..=30) {
-        let report = run_in_bucket(seed, 250).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        steps += report.steps;
-        crashes += report.crashes;
-        closed += report.closed;
+    let mut total = Report::default();
+    for seed in of_test("SHOAL_BUCKET_SEEDS", 1..=60) {
+        total += run_in_bucket(seed, 250).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     }
-    println!("{steps} operations, {crashes} take-overs, {closed} of a closed volume");
-    assert!(steps > 0 && crashes > closed && closed > 0);
+    println!("{}", described(&total));
+    assert!(total.steps > 0 && total.crashes > total.closed && total.closed > 0);
+    assert!(total.weathers > 0 && total.refused > 0, "a quota");
+    assert!(total.at_once > total.left && total.left > 0, "a store that hangs");
+    assert!(total.damaged > 0 && total.reported > 0, "damage");
+}
+
+#[test]
+fn a_seed_always_makes_the_same_requests() {
+    for seed in [7, 17, 37] {
+        let run = || run_in_bucket(seed, 250).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        assert_eq!(run(), run(), "seed {seed}");
+    }
 }
 
 /// Every sequence of one operation, with everything that can be made durable behind it, ended after
