@@ -32,8 +32,10 @@ use weather::Turn;
 
 /// Bytes of the volume, more than a run writes.
 const CAPACITY: u64 = 256 << 20;
-/// Bytes of pieces in memory: few, or everything.
-const CACHES: [u64; 2] = [4 << 20, 1 << 30];
+/// Bytes of pieces in memory that are never too few.
+const KEEPS_ALL: u64 = 1 << 30;
+/// Bytes of pieces in memory: none, few, or everything.
+const CACHES: [u64; 4] = [64 << 10, 4 << 20, KEEPS_ALL, KEEPS_ALL];
 
 /// A run in progress.
 struct Run {

@@ -90,7 +90,12 @@ impl Run {
             _ if warm => self.compare_at_once(),
             // Else nobody knows until somebody flushes.
             Weather::Quota(_) if self.rng.chance(70) => self.work(&Op::Sync),
-            _ => Ok(()),
+            _ => {
+                if self.rng.chance(20) {
+                    self.device.idle(FOUND_OUT);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -132,7 +137,7 @@ impl Run {
 
     /// Returns whether pieces stay in memory once they are there.
     fn keeps_all(&self) -> bool {
-        self.options.cache_bytes == super::CACHES[1]
+        self.options.cache_bytes == super::KEEPS_ALL
     }
 
     /// Returns whether this error of an opening is that of the weather.
