@@ -27,6 +27,9 @@ const PIECES_WAITING_MAX: usize = PIECES_MAX / 4;
 const BYTES_WAITING: u64 = 1;
 /// The same, above which writers wait for it.
 const BYTES_WAITING_MAX: u64 = 3;
+/// The same of dirty bytes in a store without room, above which writers wait for some: removals and
+/// checkpoints go on meanwhile.
+const FULL_WAITING_MAX: u64 = 8;
 /// Time after an opening when forgotten objects are looked for: programs that waited for the volume
 /// come first.
 const SWEEP_AFTER: Duration = Duration::from_secs(10);
@@ -220,7 +223,7 @@ impl BucketDevice {
     /// of them.
     fn wait_for_room(&self) -> Result<()> {
         let shared = &self.shared;
-        let most = shared.options.staged_max * BYTES_WAITING_MAX;
+        let most = shared.options.staged_max * FULL_WAITING_MAX;
         while self.is_full() && shared.contents.read().staging.dirty() > most {
             shared.may_write()?;
             // Begun inside: a sleep needs the clock of its runtime.

@@ -17,17 +17,32 @@ const AHEAD_OBJECTS: usize = 8;
 impl Shared {
     /// Fills `buf` from byte `offset`. Bytes never written read as zero.
     pub(crate) fn read(self: &Arc<Shared>, buf: &mut [u8], offset: u64) -> Result<()> {
-        let missing = self.read_memory(buf, offset);
-        if missing.is_empty() {
-            return Ok(());
+        let mut missing = self.read_memory(buf, offset);
+        while !missing.is_empty() {
+            match self.read_parts(&missing, buf, offset) {
+                // An object that was collected since the map was asked: its bytes are elsewhere.
+                Err(error) if error.is_damage() => {
+                    let now = self.read_memory(buf, offset);
+                    if now == missing {
+                        return Err(error);
+                    }
+                    missing = now;
+                }
+                done => return done,
+            }
         }
+        Ok(())
+    }
+
+    /// Fills the parts of `buf` that are not in memory.
+    fn read_parts(self: &Arc<Shared>, missing: &[Part], buf: &mut [u8], offset: u64) -> Result<()> {
         let places: Vec<Place> = missing.iter().map(|part| part.place).collect();
-        for part in &missing {
+        for part in missing {
             if let Some(range) = self.frames.miss(part) {
                 self.fetch_ahead(range, Some(&places));
             }
         }
-        let pieces = self.runtime.wait(self.pieces(&missing))?;
+        let pieces = self.runtime.wait(self.pieces(missing))?;
         for (part, bytes) in missing.iter().zip(pieces) {
             let at = (part.addr - offset) as usize;
             buf[at..at + bytes.len()].copy_from_slice(&bytes);

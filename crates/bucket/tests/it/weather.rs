@@ -237,7 +237,7 @@ fn data_objects_that_did_not_fit_are_sent_later() {
     let place = place_by(&server.variables()).unwrap();
     let options = Options { staged_max: 200_000, ..options() };
     let device = BucketDevice::create(&place, &CREATE, options, runtime()).unwrap();
-    let data = noise(3_000_000);
+    let data = noise(1_500_000);
     server.set_quota(server.bytes() + 150_000);
     for (at, part) in data.chunks(60_000).enumerate() {
         device.write_at(part, at as u64 * 60_000).unwrap();

@@ -176,7 +176,7 @@ impl Run {
         let in_memory = self.turn.and_then(|turn| turn.in_memory_at) == Some(begun);
         let ended = at_once(|| run.step(volume, op));
         let has_waited = self.clock.now() != begun;
-        let reads = match ended {
+        let device = match ended {
             AtOnce::Done(step) => {
                 // From its first change on a call waits for what is not in memory.
                 if has_waited && (is_question(op) || in_memory) {
@@ -186,16 +186,16 @@ impl Run {
                 self.run = run;
                 return step;
             }
-            AtOnce::Refused { reads, .. } => reads,
+            AtOnce::Refused { device, .. } => device,
         };
         if has_waited {
             return Err(format!("{op}: has waited, and must not"));
         }
         self.report.left += 1;
-        if in_memory && reads {
+        if in_memory && device {
             return Err(format!("{op}: would read what is in memory"));
         }
-        if !reads && !self.device.is_behind() {
+        if !device && !self.device.is_behind() {
             return Err(format!("{op}: would wait, and for nothing"));
         }
         let step = self.run.step(volume, op)?;
