@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A volume in a bucket of a real object store: starts a Ceph cluster on this machine (monitor,
 # manager, three OSDs, S3 gateway; all data in a scratch folder), makes a volume in it, fills and
-# mounts it, kills its owner, takes it over, loses an OSD and restarts the gateway under load, checks
-# everything, and stops the cluster. Takes some minutes.
+# mounts it, kills its owner, takes it over, loses an OSD, restarts and stalls the gateway and takes the
+# keys away under load, uses up a quota, checks everything, and stops the cluster. Takes some minutes.
 #
 # Needs root and the packages ceph-mon, ceph-mgr, ceph-osd, ceph-common, radosgw, curl and openssl; says so
 # loudly and does nothing where these are missing.
@@ -205,6 +205,71 @@ restart_gateway() {
   start_gateway
 }
 
+refuse_keys() {
+  admin user suspend --uid=shoal
+  sleep 5
+  read_cached
+  admin user enable --uid=shoal
+}
+stall_gateway() {
+  local gateway
+  gateway=$(cat "$cluster/run/client.rgw.pid")
+  kill -STOP "$gateway"
+  for _ in $(seq 10); do
+    sleep 2
+    read_cached
+  done
+  kill -CONT "$gateway"
+}
+
+admin() { radosgw-admin -c "$conf" "$@" >>"$cluster/log/start.log" 2>&1; }
+
+# What is in memory needs no store: a tenth of the time after which a request would be given up.
+read_cached() {
+  timeout 6 ls -l "$mount/cached" >/dev/null || die "a listing waits for the store"
+  timeout 6 diff -r /usr/share/common-licenses "$mount/cached" || die "a read waits for the store"
+}
+
+# Durable files of 1 MiB until the store has no room; removals, reads, and a higher quota.
+use_up_quota() {
+  local n=0 error
+  mkdir "$mount/quota"
+  admin quota set --quota-scope=bucket --bucket=shoal --max-size=$(($(stored) + (32 << 20)))
+  admin quota enable --quota-scope=bucket --bucket=shoal
+  while error=$(file_of $((n + 1)) | LC_ALL=C dd of="$mount/quota/$((n + 1))" bs=1M conv=fsync status=none 2>&1); do
+    n=$((n + 1))
+    ((n < 200)) || die "a quota of 32 MiB is not used up by $n MiB"
+  done
+  [[ $error == *'No space left on device'* ]] || die "the quota's error: $error"
+  echo "$n files, then: $error"
+  rm "$mount/quota/1"
+  read_cached
+  check_quota_files 2 $n
+  admin quota disable --quota-scope=bucket --bucket=shoal
+  wait_for 30 "$shoal" sync "$mount"
+  file_of 1 | dd of="$mount/quota/1" bs=1M conv=fsync status=none
+  run "$shoal" umount "$mount"
+  mount_bucket
+  check_quota_files 1 $n
+  rm -r "$mount/quota"
+}
+
+# 1 MiB that cannot be compressed, the same for each number.
+file_of() { openssl enc -aes-128-ctr -nosalt -pass "pass:$1" -pbkdf2 -iter 1 -in /dev/zero 2>/dev/null | head -c 1M || true; }
+
+check_quota_files() {
+  local n
+  for ((n = $1; n <= $2; n++)); do
+    cmp -s <(file_of $n) "$mount/quota/$n" || die "file $n of $2 is lost"
+  done
+}
+
+# Bytes in the bucket.
+stored() {
+  radosgw-admin -c "$conf" bucket stats --bucket=shoal 2>/dev/null |
+    sed -n 's/^ *"size": \([0-9]*\),/\1/p' | head -n 1
+}
+
 test_volume() {
   volume=$SHOAL_BUCKET/test
   step "Make a volume (the store is tested first: 64 writers, 1,000 objects)"
@@ -233,6 +298,20 @@ test_volume() {
   under_load restart_gateway
   [[ ! -s $cluster/durable.err ]] || die "$(cat "$cluster/durable.err")"
   check_durable
+
+  step "The keys are refused for 5 s, then the gateway stalls for 20 s: calls wait, the cache is read"
+  cp -r /usr/share/common-licenses "$mount/cached"
+  rm -r "$mount/durable"
+  under_load refuse_keys
+  [[ ! -s $cluster/durable.err ]] || die "$(cat "$cluster/durable.err")"
+  check_durable
+  rm -r "$mount/durable"
+  under_load stall_gateway
+  [[ ! -s $cluster/durable.err ]] || die "$(cat "$cluster/durable.err")"
+  check_durable
+
+  step "A quota is used up: an error, and nothing is lost; without it everything goes on"
+  use_up_quota
 
   step "kill -9 of the owner under load; the next one finds every durable file"
   rm -r "$mount/durable"

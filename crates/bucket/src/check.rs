@@ -20,6 +20,7 @@ pub use crate::about::{Keys, Operation, Versioning};
 use crate::failure::{Trouble, failed, is_denied, is_missing, is_taken, reason, remedy, trouble};
 use crate::http::with_headers;
 use crate::load::{manifest, newest};
+use crate::open::random;
 pub use crate::place::Place;
 use crate::race::{self, FOLDER, Race, race};
 use crate::runtime::Runtime;
@@ -168,21 +169,16 @@ impl Checked {
 /// `step` is told the requests that have been made, and their likely number.
 ///
 /// # Errors
-/// The system has no threads left. What is wrong with the store is in the result.
+/// The system has no threads or random numbers left. What is wrong with the store is in the result.
 pub fn check(
     place: &Place,
     stop: &dyn Fn() -> bool,
     step: &mut dyn FnMut(u64, u64),
 ) -> Result<Checked> {
     let runtime = Runtime::start()?;
-    let mut bytes = [0; 8];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    if got != Ok(bytes.len()) {
-        return Err(Error::refused(Code::Io, "the system has no random numbers"));
-    }
     let check = Check {
         place,
-        stem: format!("check-{:016x}-", u64::from_le_bytes(bytes)),
+        stem: format!("check-{:016x}-", random()?),
         stop,
         end: Instant::now() + CHECK_MAX,
         step: RefCell::new(step),

@@ -199,7 +199,7 @@ fn lost(store: &Store) -> Error {
     Error::refused(Code::Busy, message)
 }
 
-fn random() -> Result<u64> {
+pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     match got {

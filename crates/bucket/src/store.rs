@@ -13,6 +13,7 @@
 
 use crate::failure::{Trouble, failed, is_denied, is_missing, is_short, is_taken, reason, trouble};
 use crate::http::with_pause;
+use crate::open::random;
 use crate::requests::{Request, Requests};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -81,6 +82,8 @@ pub(crate) struct Store {
     writes: Repeated,
     random: AtomicU64,
     renew: Arc<AtomicBool>,
+    /// It keeps versions of objects, and the condition of a create all the same.
+    is_proven: AtomicBool,
 }
 
 /// Requests that are sent again.
@@ -121,6 +124,7 @@ impl Store {
             writes: Repeated::default(),
             random: AtomicU64::new(seed),
             renew,
+            is_proven: AtomicBool::new(false),
         }
     }
 
@@ -129,6 +133,10 @@ impl Store {
     }
 
     /// Creates an object if there is none of this name.
+    ///
+    /// # Errors
+    /// `NotSupported`: versioning of the bucket was switched on, and the store does not keep the
+    /// condition any more. Those of requests.
     pub(crate) async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
         let mut attempts = Attempts::begin(self, &self.writes, "creating", name);
         let path = self.at(name);
@@ -138,7 +146,8 @@ impl Store {
             let payload = PutPayload::from_bytes(bytes.clone());
             let put = self.objects.put_opts(&path, payload, options);
             match attempts.run(put).await {
-                Ok(_) => return Ok(Created::Ours),
+                Ok(put) if put.version.is_none() => return Ok(Created::Ours),
+                Ok(_) => return self.prove().await.map(|()| Created::Ours),
                 Err(error) if is_taken(&error) => match self.get(name).await? {
                     Some(found) if found == bytes => return Ok(Created::Ours),
                     Some(found) => return Ok(Created::Taken(found)),
@@ -148,6 +157,45 @@ impl Store {
                 Err(error) => attempts.pause(&error).await?,
             }
         }
+    }
+
+    /// Tests, once, that a second object of a name is refused though the bucket keeps versions: a
+    /// Ceph of version 16 that does writes one more version, and nobody would be cut off.
+    async fn prove(&self) -> Result<()> {
+        if self.is_proven.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let name = format!("race/versions-{:016x}", random()?);
+        let path = self.at(&name);
+        let mut attempts = Attempts::begin(self, &self.writes, "creating", &name);
+        // The bytes differ: an attempt that was carried out is no second writer.
+        for (mut done, bytes) in [(false, &b"first"[..]), (false, &b"second"[..])] {
+            while !done {
+                self.requests.add(Request::PutLog, bytes.len() as u64);
+                let payload = PutPayload::from_static(bytes);
+                let put = self.objects.put_opts(&path, payload, PutMode::Create.into());
+                match attempts.run(put).await {
+                    Ok(_) if bytes == b"second" => {
+                        // Whether or not it succeeds, the volume is not used.
+                        let _ = self.delete(&name).await;
+                        let message = format!(
+                            "{}: the bucket keeps versions of its objects, and this store then \
+                             overwrites an object that was to be created only if there is none: \
+                             two mounts would destroy the volume. Suspend the bucket's \
+                             versioning, then mount again",
+                            self.name
+                        );
+                        return Err(Error::refused(Code::NotSupported, message));
+                    }
+                    Ok(_) => done = true,
+                    Err(error) if is_taken(&error) => done = true,
+                    Err(error) => attempts.pause(&error).await?,
+                }
+            }
+        }
+        self.delete(&name).await?;
+        self.is_proven.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Writes an object, in place of an older one of this name if there is one.

@@ -246,7 +246,11 @@ impl State {
                     return refusal(403, "QuotaExceeded", "");
                 }
                 self.objects.insert(key.clone(), incoming.body);
-                reply(200, "etag: \"e\"\r\n", b"")
+                let version = match self.versioning {
+                    "Enabled" => "x-amz-version-id: 1\r\n",
+                    _ => "",
+                };
+                reply(200, &format!("etag: \"e\"\r\n{version}"), b"")
             }
             // Several at once.
             ("POST", _) => {

@@ -329,3 +329,39 @@ fn a_volume_inside_another_is_refused_both_ways() {
     assert!(around.contains("holds other objects"), "{around}");
     create("s3://bucket/a/volume2").unwrap();
 }
+
+/// A Ceph of version 16 ignores the condition of a create in a bucket that keeps versions.
+#[test]
+fn versions_that_end_the_condition_end_the_writing() {
+    let (server, place, device) = start();
+    device.write_at(&[7; 100], 0).unwrap();
+    device.flush().unwrap();
+    // Of a store that keeps the condition they do not matter.
+    server.set_versioning("Enabled");
+    device.write_at(&[8; 100], 0).unwrap();
+    device.flush().unwrap();
+    device.close().unwrap();
+    let device = BucketDevice::open(&place, options(), runtime()).unwrap();
+    device.write_at(&[9; 100], 0).unwrap();
+    device.flush().unwrap();
+    assert!(!server.names().iter().any(|name| name.contains("/race/")));
+
+    server.set_versioning("");
+    let (later, again) = (place_by(&server.variables()).unwrap(), options());
+    device.close().unwrap();
+    let device = BucketDevice::open(&later, again, runtime()).unwrap();
+    server.set_versioning("Enabled");
+    server.set_weather(|_| Weather::Unconditional);
+    device.write_at(&[10; 100], 0).unwrap();
+    let error = device.flush().unwrap_err();
+    assert_eq!(error.code(), Code::NotSupported);
+    assert!(error.to_string().contains("Suspend the bucket's versioning"), "{error}");
+    assert!(device.write_at(&[11; 100], 0).is_err(), "nothing is written any more");
+    // Nobody takes the volume over, because nobody would be cut off.
+    let error = BucketDevice::open(&later, options(), runtime()).err().unwrap();
+    assert_eq!(error.code(), Code::NotSupported, "{error}");
+    server.set_versioning("Suspended");
+    server.set_weather(|_| Weather::Fair);
+    let device = BucketDevice::open(&later, options(), runtime()).unwrap();
+    assert_eq!(read(&*Arc::new(device), 0, 1).unwrap(), [10], "in the store, not acknowledged");
+}
