@@ -12,7 +12,7 @@ use crate::load::{State, empty, load_from, manifest};
 use crate::manifests;
 use crate::requests::Request;
 use crate::shared::{Contents, Identity, Log, Manifests, Options};
-use crate::store::{Created, Store};
+use crate::store::{Created, Store, random};
 use bytes::Bytes;
 use shoal_base::limits::SECTOR;
 use shoal_base::{Code, Error, Result};
@@ -197,13 +197,4 @@ pub(crate) fn occupied(store: &Store) -> Error {
 fn lost(store: &Store) -> Error {
     let message = format!("{}: another process opened the volume at the same time", store.name);
     Error::refused(Code::Busy, message)
-}
-
-pub(crate) fn random() -> Result<u64> {
-    let mut bytes = [0; 8];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    match got {
-        Ok(8) => Ok(u64::from_le_bytes(bytes)),
-        _ => Err(Error::refused(Code::Io, "the system has no random numbers")),
-    }
 }

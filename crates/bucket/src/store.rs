@@ -13,7 +13,6 @@
 
 use crate::failure::{Trouble, failed, is_denied, is_missing, is_short, is_taken, reason, trouble};
 use crate::http::with_pause;
-use crate::open::random;
 use crate::requests::{Request, Requests};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -309,6 +308,16 @@ impl Store {
                 Err(error) => attempts.pause(&error).await?,
             }
         }
+    }
+}
+
+/// Returns a number that no other process has.
+pub(crate) fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    match got {
+        Ok(8) => Ok(u64::from_le_bytes(bytes)),
+        _ => Err(Error::refused(Code::Io, "the system has no random numbers")),
     }
 }
 
