@@ -17,6 +17,10 @@
 //! *Silence.* An owner that has written nothing for as long as its lease says has ended, or cannot
 //! reach the store. Only time counts in which the store answered this process, in steps of a
 //! second at most.
+//!
+//! *Beats* of an idle owner, and manifests of what the log said before, end its silence, and are no
+//! changes: a view that was opened before them shows the same, and its objects stay, since only an
+//! object of the log that is a change makes an older one useless.
 
 use crate::device::{BucketDevice, no_volume};
 use crate::load::{self, State, WINDOW_MAX};
@@ -30,6 +34,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use shoal_base::Result;
 use shoal_format::bucket::manifest::{Body, ManifestHeader, decode_header};
+use shoal_format::bucket::object::ObjectKind;
 use shoal_format::bucket::{Name, log_name, manifest_name};
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -57,6 +62,16 @@ pub struct Follower {
     access: Access,
     options: Options,
     followed: Mutex<Followed>,
+}
+
+/// Signs of life of the owner in one look.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum News {
+    Nothing,
+    /// Beats, or a manifest.
+    Alive,
+    /// A newer state than before.
+    Changes,
 }
 
 struct Followed {
@@ -89,7 +104,8 @@ impl Follower {
         Ok(Follower { place: place.clone(), access, options, followed: Mutex::new(followed) })
     }
 
-    /// Reads what the owner has flushed since the last call. Returns whether there is anything.
+    /// Reads what the owner has flushed since the last call. Returns whether the volume has
+    /// changed, or its owner has. A beat of an idle owner is no change.
     ///
     /// # Errors
     /// Those of requests, and of damage. The next call begins with the newest manifest.
@@ -99,12 +115,12 @@ impl Follower {
             let done = self.read_on(&mut followed).await;
             let step = followed.looked.elapsed().min(STEP_MAX);
             match &done {
-                Ok(true) => followed.silent = Duration::ZERO,
-                Ok(false) => followed.silent += step,
+                Ok(News::Changes | News::Alive) => followed.silent = Duration::ZERO,
+                Ok(News::Nothing) => followed.silent += step,
                 Err(_) => followed.state = None,
             }
             followed.looked = Instant::now();
-            done
+            done.map(|news| news == News::Changes)
         })
     }
 
@@ -198,28 +214,34 @@ impl Follower {
         Ok(followed.state.insert(state))
     }
 
-    async fn read_on(&self, followed: &mut Followed) -> Result<bool> {
+    async fn read_on(&self, followed: &mut Followed) -> Result<News> {
         let is_new = followed.state.is_none();
         let expected = followed.found;
         let state = self.state(followed).await?;
         if is_new {
-            return Ok(true);
+            return Ok(News::Changes);
         }
-        let (begun, newest) = (state.slot, state.newest);
+        let (begun, newest, closed) = (state.slot, state.newest, state.closed);
+        let mut news = News::Nothing;
         loop {
             let (objects, is_end) = self.read_log(state.slot, expected).await?;
             if !self.read_manifests(state).await? {
                 followed.state = None;
                 self.state(followed).await?;
-                return Ok(true);
+                return Ok(News::Changes);
             }
             for raw in objects {
-                self.apply(state, &raw)?;
+                news = news.max(self.apply(state, &raw)?);
             }
             if is_end {
-                let (slot, is_news) = (state.slot, state.slot > begun || state.newest > newest);
-                followed.found = slot - begun;
-                return Ok(is_news);
+                if state.newest > newest {
+                    news = news.max(News::Alive);
+                }
+                if state.closed != closed {
+                    news = News::Changes;
+                }
+                followed.found = state.slot - begun;
+                return Ok(news);
             }
         }
     }
@@ -255,13 +277,18 @@ impl Follower {
         }
     }
 
-    fn apply(&self, state: &mut State, raw: &Bytes) -> Result<()> {
+    fn apply(&self, state: &mut State, raw: &Bytes) -> Result<News> {
         let name = Name::Log(state.slot);
-        let pieces = state.apply(raw)?;
+        let (kind, pieces) = state.apply(raw)?;
         for piece in pieces.iter().filter(|piece| piece.object == 0 && !piece.is_discarded()) {
             self.access.frames.keep(&Piece::of(piece, name), raw);
         }
-        Ok(())
+        Ok(match kind {
+            ObjectKind::Beat => News::Alive,
+            ObjectKind::Flush | ObjectKind::Close | ObjectKind::Fence | ObjectKind::Data => {
+                News::Changes
+            }
+        })
     }
 
     async fn learn_claim(&self, followed: &mut Followed, epoch: u64) -> Result<()> {

@@ -264,8 +264,8 @@ impl State {
         true
     }
 
-    /// Applies the object in the next slot. Returns its pieces.
-    pub(crate) fn apply(&mut self, raw: &Bytes) -> Result<Vec<Piece>> {
+    /// Applies the object in the next slot. Returns its kind and its pieces.
+    pub(crate) fn apply(&mut self, raw: &Bytes) -> Result<(ObjectKind, Vec<Piece>)> {
         let text = log_name(self.slot);
         self.map.layers.begin(self.slot);
         let (header, pieces) = unpack(raw, &text, self.volume)?;
@@ -291,7 +291,7 @@ impl State {
         }
         self.slot += 1;
         self.map.layers.begin(self.slot);
-        Ok(pieces)
+        Ok((header.kind, pieces))
     }
 
     /// Returns the object that has the bytes of a piece.

@@ -33,8 +33,8 @@ impl Following {
         Ok(Following { follower, options: options.clone() })
     }
 
-    /// Reads what the owner has made durable since the last call. Returns whether there is
-    /// anything.
+    /// Reads what the owner has made durable since the last call. Returns whether the volume has
+    /// changed, or its owner has. A sign of life of an idle owner is no change.
     ///
     /// # Errors
     /// Those of requests, and of damage.

@@ -11,7 +11,8 @@ use shoal_bucket::{
 };
 use shoal_device::Device;
 use shoal_format::bucket::manifest::{Body, ManifestHeader, decode, encode};
-use shoal_format::bucket::manifest_name;
+use shoal_format::bucket::object::{ObjectHeader, ObjectKind, pack, unpack};
+use shoal_format::bucket::{log_name, manifest_name};
 use shoal_skip::wait_until;
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +173,28 @@ fn silence_counts_in_time_in_which_the_store_answers() {
     assert_eq!(follower.owner(Duration::ZERO).unwrap(), Owner::Works);
 }
 
+/// Each beat was taken for a change: a replica opened a new view, and looked ten times a second for
+/// the next five seconds.
+#[test]
+fn a_beat_ends_the_silence_and_is_no_change() {
+    let (objects, place, calls) = world();
+    let owner = create(&place);
+    flush(&owner, 1);
+    let (follower, time) = follow_timed(&place, options());
+    until_silent(&follower, &time);
+    let slots = calls.block_on(objects.list(Some(&"volume/log".into())).count()) as u64;
+    let at = |slot| Path::from(format!("volume/{}", log_name(slot)));
+    let last = calls.block_on(async { objects.get(&at(slots)).await?.bytes().await }).unwrap();
+    let volume = header_of(&objects, &calls).volume;
+    let (header, _) = unpack(&last, &log_name(slots), volume).unwrap();
+    let beat = ObjectHeader { kind: ObjectKind::Beat, sequence: slots + 1, ..header };
+    let (beat, _) = pack(beat, &[]);
+    calls.block_on(objects.put(&at(slots + 1), beat.into())).unwrap();
+    assert!(!follower.advance().unwrap());
+    assert_eq!(follower.owner(Duration::ZERO).unwrap(), Owner::Works);
+    assert!(until_silent(&follower, &time) > 0);
+}
+
 /// An owner that may be stalled for long promises that.
 #[test]
 fn an_owner_is_waited_for_as_long_as_it_was_opened_to_be() {
@@ -255,6 +278,10 @@ fn manifest(number: u64) -> Path {
 
 fn read(objects: &InMemory, calls: &tokio::runtime::Runtime, number: u64) -> Bytes {
     calls.block_on(async { objects.get(&manifest(number)).await?.bytes().await }).unwrap()
+}
+
+fn header_of(objects: &InMemory, calls: &tokio::runtime::Runtime) -> ManifestHeader {
+    decode(&read(objects, calls, 1), 1).unwrap().header
 }
 
 /// The next owner need not wait for the last manifest, nor read anything because of it: the two

@@ -3,7 +3,8 @@
 //!
 //! One thread looks at the bucket, and takes the volume over; another one opens newer views. How
 //! often the first one looks bounds how far a replica is behind; each look of an idle volume costs
-//! two small requests.
+//! two small requests. While the owner makes changes it looks often, and otherwise as the option
+//! says: beats of an idle owner are no changes.
 //!
 //! A standby takes over when the owner has closed the volume, when it has been silent for longer
 //! than it promised, and when somebody asks for it (`shoal remount --promote`), on a socket with an
@@ -33,6 +34,8 @@ const BUSY: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(500);
 /// Time after the last change for which the owner counts as writing.
 const ACTIVE: Duration = Duration::from_secs(5);
+/// Pause after a view that could not be opened. The next change of an idle owner may be far.
+const AGAIN: Duration = Duration::from_secs(5);
 /// A view is opened when so many times the time has passed that opening the one before took.
 const REST: u32 = 2;
 /// Letter of the request to take over, and of its answer, which says why not. Text of one to do it
@@ -162,15 +165,32 @@ enum News {
     Ours,
 }
 
+/// The pause before the next look. `quiet`: time since the last change.
+fn next_pause(pause: Duration, quiet: Duration, longest: Duration) -> Duration {
+    match quiet < ACTIVE {
+        true => BUSY,
+        false => (pause * 2).min(longest),
+    }
+}
+
 /// Shows a newer view after each message, until the channel is closed. In a thread of its own: the
 /// one that looks learns meanwhile whether the owner works.
 fn show(follow: &Follow, changes: &Receiver<()>) {
-    while changes.recv().is_ok() {
+    let mut failed = false;
+    loop {
+        let change = match failed {
+            true => changes.recv_timeout(AGAIN),
+            false => changes.recv().map_err(RecvTimeoutError::from),
+        };
+        if change == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
         // One view for all of them.
         while changes.try_recv().is_ok() {}
         let begun = Instant::now();
         let shown = follow.following.view().and_then(|view| follow.mount.show_view(Arc::new(view)));
         let took = begun.elapsed();
+        failed = shown.is_err();
         match shown {
             Ok(()) => tracing::debug!(seconds = took.as_secs_f64(), "shows a newer view"),
             Err(error) => tracing::warn!(%error, "the newest view cannot be shown"),
@@ -234,10 +254,7 @@ impl Follow {
                 }
                 Ok(News::Nothing) | Err(_) => {}
             }
-            pause = match busy.elapsed() < ACTIVE {
-                true => BUSY,
-                false => (pause * 2).min(self.role.pause()),
-            };
+            pause = next_pause(pause, busy.elapsed(), self.role.pause());
         }
     }
 
@@ -371,6 +388,21 @@ pub(crate) fn check(plan: &Plan, role: Role) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_idle_owner_is_looked_at_as_often_as_the_option_says() {
+        let longest = Duration::from_secs(10);
+        let (mut pause, mut quiet, mut looks) = (BUSY, Duration::ZERO, 0);
+        while quiet < Duration::from_secs(3600) {
+            quiet += pause;
+            looks += 1;
+            pause = next_pause(pause, quiet, longest);
+        }
+        assert_eq!(pause, longest);
+        // Those after the last change, and 360.
+        assert!((360..=420).contains(&looks), "{looks}");
+        assert_eq!(next_pause(longest, Duration::ZERO, longest), BUSY);
+    }
 
     #[test]
     fn roles_are_read() {
