@@ -21,6 +21,7 @@ use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, PutMode, Pu
 use shoal_base::{Code, Error, Result};
 use shoal_format::bucket::manifest_sequence;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,6 +41,13 @@ const RETRIES: usize = 8;
 
 /// Pause from which on somebody who waits is told why.
 const NOTICED: Duration = Duration::from_millis(800);
+/// Time without an answer after which the same is done, of a request without content. A store that
+/// hangs does not fail for a minute.
+const SILENT: Duration = Duration::from_secs(5);
+/// Bytes that a second more is given for: on a slow line they take long.
+const SILENT_EACH: u64 = 512 << 10;
+/// Size of an object that is read as a whole, as a rule at most.
+const SIZE_LIKELY: u64 = 1 << 20;
 
 /// Limits of requests.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +96,8 @@ pub(crate) struct Store {
 /// Requests that are sent again.
 struct Repeated {
     waiting: AtomicU32,
+    /// The user has been told that one of them waits, and none has succeeded since then.
+    is_told: AtomicBool,
     /// One of them has succeeded.
     recovered: Notify,
     permits: Semaphore,
@@ -96,13 +106,15 @@ struct Repeated {
 impl Default for Repeated {
     fn default() -> Repeated {
         let permits = Semaphore::new(RETRIES);
-        Repeated { waiting: AtomicU32::new(0), recovered: Notify::new(), permits }
+        let (waiting, is_told) = (AtomicU32::new(0), AtomicBool::new(false));
+        Repeated { waiting, is_told, recovered: Notify::new(), permits }
     }
 }
 
 impl Store {
-    /// `notice` is called once for a request that must be repeated for longer than a moment. `seed`
-    /// decides on the pauses, and `renew` is set when the store has refused the credentials.
+    /// `notice` is called when requests have failed, or have had no answer, for longer than a
+    /// moment; once for all of them, until one succeeds. `seed` decides on the pauses, and `renew`
+    /// is set when the store has refused the credentials.
     pub(crate) fn new(
         objects: Arc<dyn ObjectStore>,
         prefix: Path,
@@ -138,6 +150,7 @@ impl Store {
     /// condition any more. Those of requests.
     pub(crate) async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
         let mut attempts = Attempts::begin(self, &self.writes, "creating", name);
+        attempts.moves(bytes.len() as u64);
         let path = self.at(name);
         loop {
             self.requests.add(kind, bytes.len() as u64);
@@ -200,6 +213,7 @@ impl Store {
     /// Writes an object, in place of an older one of this name if there is one.
     pub(crate) async fn put(&self, kind: Request, name: &str, bytes: Bytes) -> Result<()> {
         let mut attempts = Attempts::begin(self, &self.writes, "writing", name);
+        attempts.moves(bytes.len() as u64);
         let path = self.at(name);
         loop {
             self.requests.add(kind, bytes.len() as u64);
@@ -214,21 +228,24 @@ impl Store {
     /// Reads an object; `None` if there is none.
     pub(crate) async fn get(&self, name: &str) -> Result<Option<Bytes>> {
         let path = self.at(name);
-        self.read(name, || async { self.objects.get(&path).await?.bytes().await }).await
+        let get = || async { self.objects.get(&path).await?.bytes().await };
+        self.read(name, SIZE_LIKELY, get).await
     }
 
     /// Reads a part of an object; `None` if there is no such object. Less than the range if the
     /// object ends before.
     pub(crate) async fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Bytes>> {
         let path = self.at(name);
-        self.read(name, || self.objects.get_range(&path, range.clone())).await
+        let size = range.end.saturating_sub(range.start);
+        self.read(name, size, || self.objects.get_range(&path, range.clone())).await
     }
 
-    async fn read<F>(&self, name: &str, get: impl Fn() -> F) -> Result<Option<Bytes>>
+    async fn read<F>(&self, name: &str, size: u64, get: impl Fn() -> F) -> Result<Option<Bytes>>
     where
         F: Future<Output = Result<Bytes, StoreError>>,
     {
         let mut attempts = Attempts::begin(self, &self.reads, "reading", name);
+        attempts.moves(size);
         loop {
             self.requests.add(Request::Get, 0);
             match attempts.run(get()).await {
@@ -368,6 +385,8 @@ struct Attempts<'s> {
     /// Held by one that is sent again.
     permit: Option<SemaphorePermit<'s>>,
     is_waiting: bool,
+    /// Time without success after which the user is told, unless that was done.
+    silent_max: Duration,
     is_noticed: bool,
 }
 
@@ -388,8 +407,14 @@ impl<'s> Attempts<'s> {
             asked: None,
             permit: None,
             is_waiting: false,
+            silent_max: SILENT,
             is_noticed: false,
         }
+    }
+
+    /// Notes the size of the request or its answer.
+    fn moves(&mut self, bytes: u64) {
+        self.silent_max = SILENT + Duration::from_secs(bytes / SILENT_EACH);
     }
 
     /// Time for which the request is repeated.
@@ -410,7 +435,7 @@ impl<'s> Attempts<'s> {
         let store = self.store;
         let request = with_pause(request);
         let (done, asked) = match store.is_reached.load(Ordering::Relaxed) {
-            true => request.await,
+            true => self.watched(request).await,
             false => {
                 let left = self.limit().saturating_sub(self.begun.elapsed());
                 timeout(left, request).await.unwrap_or_else(|_| (Err(silent(left)), None))
@@ -423,12 +448,40 @@ impl<'s> Attempts<'s> {
         };
         if answered {
             store.is_reached.store(true, Ordering::Relaxed);
+            self.repeated.is_told.store(false, Ordering::Relaxed);
             if self.is_waiting {
                 self.repeated.recovered.notify_waiters();
             }
         }
         self.permit = None;
         done
+    }
+
+    /// Waits for a request. Tells the user when it takes long.
+    async fn watched<T>(&mut self, request: impl Future<Output = T>) -> T {
+        let mut request = pin!(request);
+        if !self.is_noticed {
+            let left = self.silent_max.saturating_sub(self.begun.elapsed());
+            match timeout(left, request.as_mut()).await {
+                Ok(done) => return done,
+                Err(_) => {
+                    let seconds = self.begun.elapsed().as_secs();
+                    self.notice(&format!("has not been answered for {seconds} s; trying"));
+                }
+            }
+        }
+        request.await
+    }
+
+    /// Tells the user that this request waits, unless that has been said of another one.
+    fn notice(&mut self, what: &str) {
+        if self.is_noticed || self.repeated.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.is_noticed = true;
+        let Attempts { store, doing, name, .. } = *self;
+        let (at, seconds) = (&store.name, self.limit().as_secs());
+        (store.notice)(&format!("{at}: {doing} {name} {what} for {seconds} s"));
     }
 
     /// Waits before the next attempt.
@@ -462,12 +515,8 @@ impl<'s> Attempts<'s> {
             let message = format!("{store}: {doing} {name} failed for {seconds} s: {why}");
             return Err(Error::refused(Code::Io, message));
         }
-        if !self.is_noticed && self.pause >= NOTICED {
-            self.is_noticed = true;
-            let (at, why, seconds) = (&store.name, reason(error), limit.as_secs());
-            (store.notice)(&format!(
-                "{at}: {doing} {name} has failed ({why}); trying again for {seconds} s"
-            ));
+        if self.pause >= NOTICED || spent + pause >= self.silent_max {
+            self.notice(&format!("has failed ({}); trying again", reason(error)));
         }
         let recovered = repeated.recovered.notified();
         // Another one has succeeded: the store is back.

@@ -1,10 +1,10 @@
 //! A store whose weather lasts for some time, on a clock that stands still while nobody waits.
 
 use shoal_base::Code;
-use shoal_bucket::faulty::{Faults, Weather, World};
+use shoal_bucket::faulty::{Faults, Scope, Weather, World};
 use shoal_bucket::{BucketDevice, CreateOptions, Options, Place, Runtime};
 use shoal_device::Device;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const CREATE: CreateOptions =
@@ -40,6 +40,28 @@ fn a_writer_waits_for_room_and_goes_on() {
     let mut back = vec![0; data.len()];
     device.read_at(&mut back, 1 << 20).unwrap();
     assert!(back == data);
+}
+
+/// The first line of it was the error, after five minutes: attempts that hang last a minute each,
+/// and only the fifth failure was said.
+#[test]
+fn a_store_that_hangs_is_reported_after_five_seconds() {
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let world = World::new(1);
+    let notice = |notice: &str| TOLD.lock().unwrap().push(notice.to_owned());
+    let options = Options { notice, ..Options::default() };
+    let device = BucketDevice::create(&place(&world), &CREATE, options, runtime()).unwrap();
+    for (round, seconds) in [(1, 20), (2, 200)] {
+        world.set_weather(Weather::Hung(Scope::ALL), Duration::from_secs(seconds));
+        device.write_at(&[round; 512], 0).unwrap();
+        device.flush().unwrap();
+        world.set_weather(Weather::Fair, Duration::ZERO);
+        let told = std::mem::take(&mut *TOLD.lock().unwrap());
+        let told: Vec<_> = told.iter().filter(|notice| notice.contains("creating log/")).collect();
+        assert_eq!(told.len(), 1, "{told:?}");
+        let wanted = "has not been answered for 5 s; trying for 300 s";
+        assert!(told.iter().all(|notice| notice.ends_with(wanted)), "{told:?}");
+    }
 }
 
 #[test]
