@@ -245,7 +245,7 @@ impl Shared {
                 Ok(())
             }
             Created::Taken(raw) => Err(match unpack(&raw, &name, self.id.volume) {
-                Ok((by, _)) => self.fenced(&format!("opening {} ({name})", by.epoch)),
+                Ok((by, _)) => self.fenced(by.epoch, &name).await,
                 Err(damage) => damage,
             }),
         }

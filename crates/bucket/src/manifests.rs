@@ -140,8 +140,8 @@ impl Shared {
                     manifests.closed = true;
                     return Ok(false);
                 }
-                let by = format!("opening {} ({name})", found.epoch);
-                return Err(self.fail(self.fenced(&by)));
+                let fenced = self.fenced(found.epoch, &name).await;
+                return Err(self.fail(fenced));
             }
             manifests.next += 1;
             manifests.log_next = found.log_next;

@@ -16,13 +16,16 @@ use crate::unsent::{Pending, Unsent};
 use parking_lot::RwLock;
 use shoal_base::{Code, Error, Result};
 use shoal_format::Compression;
+use shoal_format::bucket::manifest::{Body, decode};
+use shoal_format::bucket::manifest_name;
 use shoal_format::bucket::object::{ObjectHeader, ObjectKind};
+use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex, Notify, Semaphore};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Options of an open volume.
 #[derive(Clone, Debug)]
@@ -265,6 +268,8 @@ pub(crate) struct Shared {
 
 /// Requests for what nobody waits for that are made at once. While so many are, no other is begun.
 const AHEAD: usize = 8;
+/// Longest wait for the name of a new owner. The caller gets its error later by as much.
+const NAMING_MAX: Duration = Duration::from_secs(2);
 /// Data objects that are uploaded at once.
 const UPLOADS: usize = 8;
 
@@ -333,13 +338,26 @@ impl Shared {
         Error::refused(Code::ReadOnly, format!("{}: is closed", self.store.name))
     }
 
-    /// The error of an owner that found an object of another one in its place.
-    pub(crate) fn fenced(&self, by: &str) -> Error {
+    /// The error of an owner that found an object of another one, `name`, in place of its own.
+    pub(crate) async fn fenced(&self, epoch: u64, name: &str) -> Error {
         let store = &self.store.name;
+        let by = match timeout(NAMING_MAX, self.claimant(epoch)).await {
+            Ok(Some(owner)) => owner,
+            Ok(None) | Err(_) => format!("opening {epoch} ({name})"),
+        };
         let message = format!(
             "{store}: {by} has taken the volume over; nothing is written by this process any more. \
              What it had flushed is in the volume: unmount, and mount it again"
         );
         Error::refused(Code::ReadOnly, message)
+    }
+    /// Returns the process that claimed the volume with an opening, for messages.
+    async fn claimant(&self, epoch: u64) -> Option<String> {
+        let raw = self.store.get(&manifest_name(epoch)).await.ok()??;
+        let Body::Claim(claim) = decode(&raw, epoch).ok()?.body else { return None };
+        match OwnerClaim::decode(&claim) {
+            ClaimBlock::Claim(claim) => Some(claim.owner_text()),
+            ClaimBlock::Absent | ClaimBlock::Unreadable(_) => None,
+        }
     }
 }

@@ -238,7 +238,11 @@ fn the_owner_that_is_replaced_writes_nothing_any_more() {
     owner.write_at(&[3; 512], 0).unwrap();
     let taken = follower.take().unwrap();
     assert_eq!(first(&taken), 2, "what was flushed, though the follower had not read it");
-    assert_eq!(owner.flush().unwrap_err().code(), Code::ReadOnly);
+    let error = owner.flush().unwrap_err();
+    assert_eq!(error.code(), Code::ReadOnly);
+    let by = format!("memory: process {} ", std::process::id());
+    let said = error.to_string();
+    assert!(said.starts_with(&by) && said.contains("has taken the volume over"), "{said}");
     flush(&taken, 4);
     assert!(follower.advance().unwrap());
     assert_eq!(first(&follower.view().unwrap()), 4);
