@@ -59,6 +59,16 @@ const LACKING: [&str; 2] = ["<Code>NotImplemented</Code>", "status code: 501 "];
 /// An object ends before the range that was asked for.
 const SHORT: [&str; 2] = ["<Code>InvalidRange</Code>", "status code: 416 "];
 
+/// Beginnings of what the layers of the HTTP client say around a reason.
+const LAYERS: [&str; 6] = [
+    "error sending request",
+    "client error (",
+    "tcp connect error",
+    "Generic ",
+    "Error performing ",
+    "request or response body error",
+];
+
 /// Remedies of refusals, by their codes.
 const REMEDIES: [(&str, &str); 9] = [
     ("SignatureDoesNotMatch", "is the secret key right?"),
@@ -157,8 +167,28 @@ pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
             let said = said.into_iter().flatten().fold(String::new(), |all, it| all + ", " + it);
             format!("the store answers {status}{said}")
         }
-        None => reason_of(error, 400),
+        None => unreached(&text).unwrap_or_else(|| reason_of(error, 400)),
     }
+}
+
+/// Returns the reason for which a request has no answer, with the host it was sent to: the library
+/// names each of its layers, some of them twice. `None`: it is another failure.
+fn unreached(text: &str) -> Option<String> {
+    let (request, layers) = text.split_once("HTTP error")?;
+    let (before, after) = request.rsplit_once("://")?;
+    let scheme = before.rsplit(' ').next()?;
+    let host = after.split(['/', '?', ' ']).next()?;
+    let mut said: Vec<&str> = Vec::new();
+    for part in layers.split(": ").map(|part| part.trim_matches([' ', ':', '-'])) {
+        let is_layer = part.contains("HTTP error") || LAYERS.iter().any(|it| part.starts_with(it));
+        if !part.is_empty() && !is_layer && !said.contains(&part) {
+            said.push(part);
+        }
+    }
+    let said = said.join(": ");
+    let said = said.split(" (os error ").next().filter(|said| !said.is_empty())?;
+    let (first, rest) = said.split_at_checked(1)?;
+    Some(format!("{scheme}://{host}: {}{rest}", first.to_lowercase()))
 }
 
 fn reason_of(error: &(dyn std::error::Error + 'static), max: usize) -> String {
@@ -223,6 +253,31 @@ mod tests {
         let source = quota.to_owned().into();
         let conflict = StoreError::AlreadyExists { path: "p".into(), source };
         assert!(!is_taken(&conflict) && trouble(&conflict) == Trouble::Full);
+    }
+
+    #[test]
+    fn a_store_that_is_not_reached_is_named_with_the_reason_once() {
+        let url = "http://127.0.0.1:7480/bucket?list-type=2&prefix=a%2Fmanifest";
+        let request = format!("Error performing list request: Error performing GET {url}");
+        let said =
+            |reason: &str| super::reason(&other(&format!("{request} in 362.151µs {reason}")));
+        let refused = "error sending request: client error (Connect): tcp connect error: \
+                       Connection refused (os error 111)";
+        let wanted = "http://127.0.0.1:7480: connection refused";
+        assert_eq!(said(&format!("-: HTTP error: {refused}")), wanted);
+        assert_eq!(said(&format!("- HTTP error: {refused}: {refused}")), wanted);
+        let twice = format!("- HTTP error: {refused}: {request}: HTTP error: {refused}");
+        assert_eq!(said(&twice), wanted);
+        let name = "- HTTP error: error sending request: client error (Connect): dns error: failed \
+                    to lookup address information: Name or service not known";
+        let wanted = "http://127.0.0.1:7480: dns error: failed to lookup address information: \
+                      Name or service not known";
+        assert_eq!(said(name), wanted);
+        let late = "- HTTP error: error sending request: operation timed out";
+        assert_eq!(said(late), "http://127.0.0.1:7480: operation timed out");
+        // Nothing is lost of a text that says no more than that.
+        let bare = said("- HTTP error: error sending request");
+        assert!(bare.contains("error sending request"), "{bare}");
     }
 
     #[test]
