@@ -24,7 +24,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
@@ -121,8 +120,7 @@ pub(crate) fn ask(
     descriptors: &[BorrowedFd<'_>],
 ) -> std::io::Result<Option<Message>> {
     let socket = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let peer = socket_peercred(&socket)?;
-    if peer.pid.as_raw_nonzero().get().cast_unsigned() != process {
+    if shoal_fuse::peer_of(&socket)?.pid != process {
         return Err(Errno::CONNREFUSED.into());
     }
     match send(&socket, letter, text, descriptors) {

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `table` | the kernel's list of mounts |
+//! | `peer` | the process at the other end of a socket |
 //! | `listings` | directory listings that the kernel keeps |
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
@@ -37,6 +38,7 @@
 mod about;
 mod listings;
 mod pages;
+mod peer;
 pub mod protocol;
 mod stats;
 mod stripped;
@@ -85,6 +87,7 @@ pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};
 pub use mount::options::MountOptions;
 pub use observe::top::Load;
+pub use peer::{Peer, peer_of};
 pub use protocol::traced::Facts;
 pub use report::json::Durations;
 pub use stats::Stat;

@@ -7,6 +7,10 @@
 //!
 //! The line goes only to the superuser and to the user who mounted. A stranger can take the name
 //! first, or fill the queue; then the end is unknown, and `shoal umount` says so.
+//!
+//! The process number is the server's own: in a container it is another one than outside, and the
+//! server of another container may have the same, and the same network namespace, which is where
+//! abstract names live. So a waiter that sees its server checks that the socket is of it.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -15,9 +19,8 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::geteuid;
+use shoal_fuse::{Peer, peer_of};
 
 /// Line of a server that has closed its volume.
 const CLOSED: &str = "closed";
@@ -55,10 +58,7 @@ impl Teller {
     pub(crate) fn tell(self, failure: Option<&str>) {
         let Some(listener) = self.0 else { return };
         while let Ok((mut waiting, _)) = listener.accept() {
-            let own = geteuid();
-            let may_know =
-                socket_peercred(&waiting).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own);
-            if may_know {
+            if peer_of(&waiting).is_ok_and(Peer::is_trusted) {
                 // A waiter that has gone away in the meantime need not be told.
                 let _ = waiting.write_all(failure.unwrap_or(CLOSED).as_bytes());
             }
@@ -90,9 +90,10 @@ pub(crate) enum Waiter {
 }
 
 impl Waiter {
-    /// Connects to the server of a mount, before it ends.
-    pub(crate) fn connect(pid: u32) -> Waiter {
-        match dial(pid) {
+    /// Connects to the server of a mount, before it ends. `pid`: its number as it sees itself.
+    /// `seen`: its processes, as far as they are seen here.
+    pub(crate) fn connect(pid: u32, seen: &[u32]) -> Waiter {
+        match dial(pid, seen) {
             Ok(stream) => Waiter::Connected(stream),
             Err(Errno::AGAIN) => Waiter::Refused,
             Err(_) => Waiter::Deaf,
@@ -118,13 +119,15 @@ impl Waiter {
 }
 
 /// Connects without waiting for room in the queue.
-fn dial(pid: u32) -> Result<UnixStream, Errno> {
+fn dial(pid: u32, seen: &[u32]) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     connect(&socket, &SocketAddrUnix::new_abstract_name(name(pid).as_bytes())?)?;
-    let peer = socket_peercred(&socket)?;
-    let is_server = peer.pid.as_raw_nonzero().get().cast_unsigned() == pid;
-    if !is_server && !peer.uid.is_root() && peer.uid != geteuid() {
+    let peer = peer_of(&socket).map_err(|_| Errno::IO)?;
+    let is_server = peer.pid == pid || seen.contains(&peer.pid);
+    // The server is in this pid namespace: a socket of another process is another server's.
+    let is_other = seen.contains(&pid) && peer.pid != pid;
+    if is_other || !is_server && !peer.is_trusted() {
         return Err(Errno::CONNREFUSED);
     }
     let stream = UnixStream::from(socket);
@@ -139,26 +142,36 @@ mod tests {
     #[test]
     fn the_end_is_told_to_who_connected_before() {
         let pid = std::process::id();
-        assert_eq!(Waiter::connect(pid).end(), End::Unknown);
+        assert_eq!(Waiter::connect(pid, &[]).end(), End::Unknown);
         for (failure, end) in
             [(None, End::Closed), (Some("v: write failed"), End::Failed("v: write failed".into()))]
         {
             let teller = Teller::listen();
-            let waiters = [Waiter::connect(pid), Waiter::connect(pid)];
+            let waiters = [Waiter::connect(pid, &[]), Waiter::connect(pid, &[])];
             teller.tell(failure);
             for waiter in waiters {
                 assert_eq!(waiter.end(), end);
             }
         }
         let teller = Teller::listen();
-        let waiter = Waiter::connect(pid);
+        let waiter = Waiter::connect(pid, &[]);
         drop(teller);
         assert_eq!(waiter.end(), End::Died);
+        // The name may be that of a server in another container.
+        let teller = Teller::listen();
+        let other = pid | 1 << 30;
+        assert!(matches!(Waiter::connect(pid, &[pid]), Waiter::Connected(_)));
+        assert!(matches!(Waiter::connect(pid, &[other]), Waiter::Connected(_)), "of this user");
+        drop(teller);
+        let listener =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(other)).unwrap());
+        assert!(matches!(Waiter::connect(other, &[other]), Waiter::Deaf), "not of this process");
+        drop(listener);
         // Nobody waits for a queue that a stranger has filled.
         let teller = Teller::listen();
         let mut queue = Vec::new();
         loop {
-            match Waiter::connect(pid) {
+            match Waiter::connect(pid, &[]) {
                 Waiter::Connected(stream) => queue.push(stream),
                 Waiter::Refused => break,
                 Waiter::Deaf => panic!("it listens"),

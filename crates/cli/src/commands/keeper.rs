@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use shoal_fuse::Peer;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
@@ -400,8 +400,7 @@ impl Keeper {
         let Some(Ok((client, _))) = self.listener.as_ref().map(UnixListener::accept) else {
             return;
         };
-        let own = geteuid();
-        if !socket_peercred(&client).is_ok_and(|peer| peer.uid.is_root() || peer.uid == own) {
+        if !shoal_fuse::peer_of(&client).is_ok_and(Peer::is_trusted) {
             return reply(&client, "permission denied: only root, and the user who mounted, may");
         }
         let _ = client.set_read_timeout(Some(CLIENT_MAX));

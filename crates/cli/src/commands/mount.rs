@@ -74,7 +74,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<u8> {
     let unmount = Unmount::prepare(directory).map_err(failed)?;
     drop(waiting);
     let waiter = match unmount.server() {
-        Server::Process(pid) => Some(Waiter::connect(pid)),
+        Server::Process(pid) => Some(Waiter::connect(pid, &unmount.seen())),
         Server::Unknown => Some(Waiter::Refused),
         Server::Ended => None,
     };

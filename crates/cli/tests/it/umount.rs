@@ -114,6 +114,28 @@ fn an_unmount_returns_when_another_namespace_has_the_mount() {
     });
 }
 
+/// The socket of a server in a container has a peer without a process number there: it was told
+/// nothing, and said that what was not synced is lost.
+#[test]
+fn an_unmount_from_outside_a_container_is_told_that_the_volume_is_closed() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    let mut inside = Command::new("unshare");
+    inside.args(["-p", "-f", "--kill-child", "sh", "-c"]);
+    inside.args(["echo ready; \"$0\" mount v m && echo mounted; exec sleep 100000"]);
+    inside.arg(env!("CARGO_BIN_EXE_shoal")).current_dir(scratch.path("."));
+    let mut inside = Ended(inside.stdout(Stdio::piped()).spawn().expect("unshare"));
+    let mut lines = BufReader::new(inside.0.stdout.take().expect("a pipe")).lines();
+    let mut line = || lines.next().and_then(Result::ok).unwrap_or_default();
+    if line() != "ready" {
+        return shoal_skip::skipped("no pid namespaces");
+    }
+    assert_eq!(line(), "mounted");
+    scratch.write("m/f", "text\n");
+    let ran = scratch.shoal(["umount", "m"]);
+    assert_eq!((ran.status(), ran.stderr().as_str()), (Some(0), ""), "{ran}");
+    assert_eq!(scratch.shoal(["cat", "v:/f"]).stdout(), "text\n");
+}
+
 /// They said nothing, and waited.
 #[test]
 fn a_stopped_server_is_named() {

@@ -85,6 +85,11 @@ impl Unmount {
         self.server
     }
 
+    /// Returns the server's processes that are seen here, without this one.
+    pub fn seen(&self) -> Vec<u32> {
+        self.processes.iter().map(|(pid, _)| *pid).collect()
+    }
+
     /// Unmounts. Unless other mounts remain, it returns when the server has ended: everything is
     /// on disk then, and the volume can be opened again.
     ///

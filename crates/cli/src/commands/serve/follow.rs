@@ -18,10 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
-use shoal_fuse::Mount;
+use shoal_fuse::{Mount, Peer};
 
 use super::{LET_GO, Plan, begin, detach_from_starter, end_on_panic, end_on_signal, finish, leave};
 use crate::commands::end::Teller;
@@ -317,8 +315,7 @@ fn listen(messages: Sender<Message>) {
     let started = bind().and_then(|listener| {
         let serve = move || {
             for stream in listener.incoming().flatten() {
-                let allowed = socket_peercred(&stream)
-                    .is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid());
+                let allowed = shoal_fuse::peer_of(&stream).is_ok_and(Peer::is_trusted);
                 if allowed && serve_one(&stream, &messages).is_none() {
                     tracing::debug!("a request to take over ended early");
                 }
