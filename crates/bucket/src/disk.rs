@@ -66,6 +66,8 @@ pub(crate) struct Disk {
     written: AtomicU64,
     /// Bytes on their way to the disk.
     writing: AtomicU64,
+    /// Bytes that are written between two counts of the files.
+    step: AtomicU64,
     counting: AtomicBool,
     /// Bytes on the disk when the files were last counted.
     used: AtomicU64,
@@ -129,12 +131,14 @@ impl Root {
             let path = self.options.directory.join(&name);
             Error::refused(Code::Io, format!("{}: {error}", path.display()))
         })?;
+        let first_step = step(self.options.bytes, self.options.bytes);
         let disk = Disk {
             root: self,
             folder: RwLock::new(Arc::new(folder)),
             name,
             written: AtomicU64::new(0),
             writing: AtomicU64::new(0),
+            step: AtomicU64::new(first_step),
             counting: AtomicBool::new(false),
             used: AtomicU64::new(0),
             hits: AtomicU64::new(0),
@@ -158,6 +162,13 @@ impl Root {
 fn open_folder(at: impl AsFd, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat(at, path, flags, Mode::empty())
+}
+
+/// Returns the bytes between two counts of the files, for a limit and the bytes that `may` be used
+/// of it: on a small or full filesystem, fewer. There must be room for a step, and it must not be
+/// all the room.
+fn step(limit: u64, may: u64) -> u64 {
+    (limit / 16).min(256 << 20).min(may / 4)
 }
 
 fn file_name(name: Name) -> String {
@@ -234,7 +245,7 @@ impl Disk {
             return;
         }
         let written = self.written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        if written + bytes.len() as u64 > self.step() {
+        if written + bytes.len() as u64 > self.step.load(Ordering::Relaxed) {
             self.trim();
         }
     }
@@ -251,11 +262,6 @@ impl Disk {
         // It may not be there; else it is the file that was used longest ago, before long.
         let folder = self.folder.read().clone();
         let _ = fs::unlinkat(folder, file_name(name), AtFlags::empty());
-    }
-
-    /// Bytes between two counts of the files.
-    fn step(&self) -> u64 {
-        (self.root.options.bytes / 16).min(256 << 20)
     }
 
     /// Removes files until the limit holds, also after the next step.
@@ -278,7 +284,9 @@ impl Disk {
         let stat = fs::fstatvfs(root)?;
         let (free, total) = (stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize);
         let may = self.root.options.bytes.min((used + free).saturating_sub(total / FREE_SHARE));
-        let most = may.saturating_sub(self.step());
+        let step = step(self.root.options.bytes, may);
+        self.step.store(step, Ordering::Relaxed);
+        let most = may - step;
         found.sort_unstable_by_key(|file| file.used);
         for file in &found {
             if used <= most {
@@ -359,4 +367,20 @@ fn write_all(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Er
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a filesystem of 200 MiB a limit of 8 GiB kept nothing: a step of 256 MiB had to be free.
+    #[test]
+    fn a_small_filesystem_keeps_most_of_what_it_may() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(step(64 << 30, 64 << 30), 256 * MIB);
+        assert_eq!(step(64 * MIB, 64 * MIB), 4 * MIB);
+        for may in [0, 1, 100 * MIB, 200 * MIB, 1 << 30] {
+            assert!(step(8 << 30, may) <= may / 4, "{may}");
+        }
+    }
 }
