@@ -61,9 +61,13 @@ pub struct CreateOptions {
 impl BucketDevice {
     /// Makes an address space at an empty place, all zeros, and opens it for writing.
     ///
+    /// A place is empty too if it holds no data, because a process was killed before it wrote
+    /// anything: it has only that process's claim. It is taken over like a volume, so that this
+    /// process can write nothing any more.
+    ///
     /// # Errors
-    /// Exists: a volume is there. Invalid: other objects are. NotSupported: the store has failed
-    /// the test. Those of requests.
+    /// Exists: a volume is there. Busy: another process is making one. Invalid: other objects are
+    /// there. NotSupported: the store has failed the test. Those of requests.
     pub fn create(
         place: &Place,
         create: &CreateOptions,
@@ -90,7 +94,7 @@ impl BucketDevice {
                 return Err(Error::refused(Code::Invalid, message));
             }
             let there = load(store).await?;
-            if there.is_some() && !create.overwrite {
+            if there.as_ref().is_some_and(|state| !state.map.is_empty()) && !create.overwrite {
                 return Err(open::occupied(store));
             }
             // Last: it takes seconds.
@@ -107,6 +111,9 @@ impl BucketDevice {
                 race(objects, (prefix, ""), &place.name, extent, create.progress).await?;
             }
             match there {
+                Some(state) if !create.overwrite => {
+                    open::take_empty(store, state, &owner, create.capacity, &options).await
+                }
                 Some(state) => {
                     let force = Options { force: true, ..options.clone() };
                     open::take(store, state, &owner, Some(create.capacity), Rival::Succeed, &force)

@@ -301,6 +301,11 @@ impl Map {
         Map { parts: self.parts.clone(), objects, ..Map::default() }
     }
 
+    /// Returns whether all addresses are holes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     pub(crate) fn knows(&self, name: Name) -> bool {
         self.objects.contains_key(&name)
     }

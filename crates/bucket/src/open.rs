@@ -104,6 +104,24 @@ pub(crate) async fn take(
     Err(lost(store))
 }
 
+/// Takes over a place at which nothing was ever written, if its owner has ended.
+///
+/// # Errors
+/// Busy: the owner works, or another process was faster. Exists: something has been written
+/// meanwhile, which stays.
+pub(crate) async fn take_empty(
+    store: &Store,
+    state: State,
+    owner: &[u8],
+    capacity: u64,
+    options: &Options,
+) -> Result<Owned> {
+    let gentle = Options { force: false, ..options.clone() };
+    let owned = take(store, state, owner, Some(capacity), Rival::Yield, &gentle).await?;
+    // By the former owner, before the fence: it was slow, and had not ended.
+    if owned.contents.map.is_empty() { Ok(owned) } else { Err(occupied(store)) }
+}
+
 async fn fence(store: &Store, mut state: State, id: Identity, options: &Options) -> Result<Owned> {
     loop {
         let header = id.object_header(ObjectKind::Fence, state.slot, options.lease_min);

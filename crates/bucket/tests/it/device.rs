@@ -12,6 +12,7 @@ use shoal_format::bucket::manifest::{
     Body, ManifestHeader, ManifestKind, ObjectEntry, decode, encode,
 };
 use shoal_format::bucket::manifest_name;
+use shoal_format::claim::{ClaimBlock, OwnerClaim};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,6 +232,49 @@ fn a_volume_in_use_is_not_taken_over_without_force() {
     BucketDevice::open(&place, gentle, Runtime::start().unwrap()).unwrap();
 }
 
+/// Makes the claim of an opening one of a process that has ended.
+fn end_owner(store: &InMemory, sequence: u64) {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = child.id();
+    child.wait().unwrap();
+    let runtime = Runtime::start().unwrap();
+    let at = Path::from(format!("a/volume/{}", manifest_name(sequence)));
+    let raw = runtime.wait(async { store.get(&at).await.unwrap().bytes().await.unwrap() });
+    let manifest = decode(&raw, sequence).unwrap();
+    let Body::Claim(raw) = &manifest.body else { panic!("no claim") };
+    let ClaimBlock::Claim(claim) = OwnerClaim::decode(raw) else { panic!("no owner") };
+    let claim = OwnerClaim { pid, process_start: 1, ..*claim };
+    let raw = encode(manifest.header, &Body::Claim(claim.encode().to_vec()));
+    runtime.wait(store.put(&at, raw.into())).unwrap();
+}
+
+/// A copy that was killed before its mark could not be repeated: "a volume is there".
+#[test]
+fn a_place_that_a_dead_process_has_only_claimed_is_empty() {
+    let (store, place) = place();
+    let make = |create: &CreateOptions| {
+        BucketDevice::create(&place, create, options(), Runtime::start().unwrap())
+    };
+    let dead = create(&place, options());
+    let code = |made: shoal_base::Result<BucketDevice>| made.err().map(|error| error.code());
+    assert_eq!(code(make(&CREATE)), Some(Code::Busy), "its owner runs, whatever the options are");
+    end_owner(&store, 1);
+    let next = make(&CreateOptions { capacity: 1 << 30, ..CREATE }).unwrap();
+    assert_eq!(next.capacity(), 1 << 30);
+    // It was only slow.
+    dead.write_at(b"late", 0).unwrap();
+    assert_eq!(dead.flush().unwrap_err().code(), Code::ReadOnly);
+    assert_eq!(read(&next, 0, 4), [0; 4]);
+    next.write_at(b"next", 0).unwrap();
+    next.flush().unwrap();
+    end_owner(&store, 2);
+    assert_eq!(code(make(&CREATE)), Some(Code::Exists), "something was written");
+    next.discard(0, 1 << 30).unwrap();
+    next.close().unwrap();
+    drop(next);
+    assert_eq!(code(make(&CREATE)), None, "nothing is left of it");
+}
+
 #[test]
 fn many_flushes_leave_few_objects_and_a_short_log() {
     let (store, place) = place();
@@ -407,11 +451,12 @@ fn places_with_other_objects_or_a_volume_are_refused() {
     assert!(said.contains("photo.jpg"), "{said}");
     runtime.wait(async { store.delete(&foreign).await.unwrap() });
     let device = create(&CreateOptions { race: Some(Race::SHORT), ..CREATE }).unwrap();
+    device.write_at(&[1; 10], 0).unwrap();
+    device.flush().unwrap();
     // Refused at once, not after the test of the store.
     let tested = |_, _| panic!("the store is tested for a volume that cannot be made");
     let again = CreateOptions { race: Some(Race::FULL), progress: tested, ..CREATE };
     assert_eq!(create(&again).err().unwrap().code(), Code::Exists);
-    device.write_at(&[1; 10], 0).unwrap();
     device.write_at(&[1; 10], CAPACITY - 10).unwrap();
     device.close().unwrap();
     assert_eq!(create(&CREATE).err().unwrap().code(), Code::Exists);
