@@ -407,8 +407,9 @@ impl Device for FileDevice {
         let len = buf.len();
         self.check("write", offset, len as u64)?;
         self.check_claim()?;
-        until_done(len, |done| pwrite(&self.file, &buf[done..], offset + done as u64))
-            .map_err(|e| self.failed("write", offset, len as u64, e))
+        let write =
+            || until_done(len, |done| pwrite(&self.file, &buf[done..], offset + done as u64));
+        self.now.timed(write).map_err(|e| self.failed("write", offset, len as u64, e))
     }
 
     fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<()> {
@@ -418,12 +419,13 @@ impl Device for FileDevice {
         let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
         let mut rest = &mut slices[..];
         let mut counted = 0;
-        until_done(len, |done| {
+        let step = |done: usize| {
             IoSlice::advance_slices(&mut rest, done - counted);
             counted = done;
             pwritev(&self.file, &rest[..rest.len().min(MAX_SLICES)], offset + done as u64)
-        })
-        .map_err(|e| self.failed("write", offset, len as u64, e))
+        };
+        let written = self.now.timed(|| until_done(len, step));
+        written.map_err(|e| self.failed("write", offset, len as u64, e))
     }
 
     fn write_now(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<bool> {

@@ -2,8 +2,9 @@
 //! in its page cache, and to that, as long as it has room.
 //!
 //! Not all filesystems can say whether a write would wait (ext4 cannot). There one such write is
-//! made at a time, so that a disk that hangs stops one thread; and for [`SLOW_FOR`] after one that
-//! did wait, none is tried.
+//! made at a time, so that a disk that hangs stops one thread. For [`SLOW_FOR`] after a write that
+//! took long none is tried. One that is refused says nothing of the disk: it may be the lock that
+//! the journal has for a moment.
 
 use rustix::fs::fstatfs;
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
@@ -18,11 +19,16 @@ use std::time::{Duration, Instant};
 /// not have, and a disk that hangs takes only so many requests before the next one waits to be
 /// taken.
 const WAITING_MAX: u32 = 16;
-/// Time for which no write is tried after one that would have waited: what it had allocated in the
-/// volume is of no use.
+/// Time for which no write is tried after one that has waited: the next one would, too, and what it
+/// had allocated in the volume would be of no use.
 const SLOW_FOR: Duration = Duration::from_millis(500);
-/// Longest time of a write that has not waited.
-const SLOW: Duration = Duration::from_millis(2);
+/// Longest time of a write that has not waited: less than the kernel's pauses of who writes too
+/// much, and more than copying the largest one.
+const SLOW: Duration = Duration::from_millis(20);
+/// Attempts of a write with a yield before each, and with a pause: less than a millisecond in all.
+const WRITE_YIELDS: usize = 16;
+const WRITE_PAUSES: usize = 8;
+const WRITE_PAUSE: Duration = Duration::from_micros(50);
 /// Filesystems in memory, which know no reads without waiting, and need none.
 const MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -99,9 +105,15 @@ impl Now {
         until != 0 && self.opened.elapsed().as_millis() < u128::from(until)
     }
 
-    fn is_slow(&self) {
-        let until = self.opened.elapsed() + SLOW_FOR;
-        self.slow_until.store(until.as_millis() as u64, Ordering::Relaxed);
+    /// Makes a write that may wait, and notes if it did.
+    pub(crate) fn timed<R>(&self, write: impl FnOnce() -> R) -> R {
+        let begun = Instant::now();
+        let written = write();
+        if begun.elapsed() > SLOW {
+            let until = self.opened.elapsed() + SLOW_FOR;
+            self.slow_until.store(until.as_millis() as u64, Ordering::Relaxed);
+        }
+        written
     }
 
     /// Writes all of the slices without waiting, by `write` if nobody can say whether that waits.
@@ -119,16 +131,12 @@ impl Now {
         let way = self.writes.get().copied();
         let way = way.unwrap_or_else(|| *self.way.get_or_init(|| way_of(file)));
         if way == Way::Asked {
-            match pwritev2(file, bufs, at, ReadWriteFlags::NOWAIT) {
-                Ok(n) if n == bufs.iter().map(|buf| buf.len()).sum() => return Ok(true),
-                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {
-                    self.is_slow();
-                    return Ok(false);
-                }
+            match write_now(file, bufs, at) {
+                Ok(()) => return Ok(true),
                 Err(Errno::OPNOTSUPP) => {
                     self.writes.get_or_init(|| way_unasked(file));
                 }
-                // A write that may wait finds out what is wrong, and says so.
+                // If something is wrong, a write that may wait finds out, and says so.
                 Err(_) => return Ok(false),
             }
         }
@@ -138,14 +146,35 @@ impl Now {
         if self.writing.swap(true, Ordering::Acquire) {
             return Ok(false);
         }
-        let begun = Instant::now();
         let written = write();
         self.writing.store(false, Ordering::Release);
-        if begun.elapsed() > SLOW {
-            self.is_slow();
-        }
         written.map(|()| true)
     }
+}
+
+/// Writes what the page cache takes at once. Tries for the time for which other writes of the file,
+/// such as the journal's, have its lock.
+fn write_now(file: &File, bufs: &[IoSlice<'_>], mut at: u64) -> std::result::Result<(), Errno> {
+    let mut slices: Vec<IoSlice<'_>> = bufs.iter().map(|b| IoSlice::new(b)).collect();
+    let mut rest = &mut slices[..];
+    let mut tries = 0;
+    while !rest.is_empty() {
+        match pwritev2(file, rest, at, ReadWriteFlags::NOWAIT) {
+            Ok(n) if n > 0 => {
+                IoSlice::advance_slices(&mut rest, n);
+                at += n as u64;
+                continue;
+            }
+            Ok(_) => return Err(Errno::AGAIN),
+            Err(Errno::AGAIN) if tries < WRITE_YIELDS => std::thread::yield_now(),
+            Err(Errno::AGAIN) if tries < WRITE_YIELDS + WRITE_PAUSES => {
+                std::thread::sleep(WRITE_PAUSE);
+            }
+            Err(errno) => return Err(errno),
+        }
+        tries += 1;
+    }
+    Ok(())
 }
 
 fn way_of(file: &File) -> Way {
@@ -209,10 +238,10 @@ mod tests {
         now.writes.set(Way::Unknown).unwrap();
         let within = || {
             assert_eq!(now.write(&file, &slices, 0, || unreachable!("a second one")), Ok(false));
-            std::thread::sleep(SLOW * 2);
             Ok(())
         };
         assert_eq!(now.write(&file, &slices, 0, within), Ok(true));
+        now.timed(|| std::thread::sleep(SLOW * 2));
         assert_ne!(now.slow_until.load(Ordering::Relaxed), 0, "it took long");
     }
 }
