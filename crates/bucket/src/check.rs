@@ -23,7 +23,7 @@ use crate::load::{manifest, newest};
 pub use crate::place::Place;
 use crate::race::{self, FOLDER, Race, race};
 use crate::runtime::Runtime;
-use crate::store::{Limits, Store, below, is_ours, list_once, random, silent};
+use crate::store::{Limits, Store, above, below, has_volume, is_ours, list_once, random, silent};
 use bytes::Bytes;
 use futures::future::{Either, join_all, select};
 use object_store::path::Path;
@@ -343,11 +343,9 @@ impl Check<'_> {
 
     /// Returns the prefix above that holds a volume, if there is one.
     async fn volume_above(&self) -> Asked<Option<String>> {
-        let parts: Vec<_> = self.place.prefix.parts().collect();
-        for depth in 0..parts.len() {
-            let above: Path = parts[..depth].iter().cloned().collect();
-            let found = self.ask(|| self.list_below(&above, "manifest", 1)).await?;
-            if found.iter().any(|name| manifest_sequence(name).is_some()) {
+        let objects = &*self.place.objects;
+        for above in above(&self.place.prefix) {
+            if has_volume(&self.ask(|| list_once(objects, &above, "manifest", 1)).await?) {
                 return Ok(Some(above.to_string()));
             }
         }

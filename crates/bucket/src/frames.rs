@@ -44,8 +44,13 @@ struct ByBytes;
 
 impl Weighter<Key, Held> for ByBytes {
     fn weight(&self, _: &Key, held: &Held) -> u64 {
-        held.bytes.len() as u64 + 64
+        weight(&held.bytes)
     }
+}
+
+/// Bytes that a piece takes in memory, with what keeps it.
+fn weight(bytes: &Bytes) -> u64 {
+    bytes.len() as u64 + 64
 }
 
 /// A decoded piece.
@@ -125,15 +130,15 @@ impl Frames {
     /// Adds a decoded piece that was written, and not asked for. Of too many that nobody has used
     /// since, the oldest leave.
     pub(crate) fn insert(&self, name: Name, offset: u32, bytes: Bytes) {
-        let (key, len) = ((name, offset), bytes.len() as u64);
+        let (key, weight) = ((name, offset), weight(&bytes));
         self.cache.insert(key, Held::new(bytes, false));
         let mut written = self.written.lock();
-        written.pieces.push_back((key, len));
-        written.bytes += len;
+        written.pieces.push_back((key, weight));
+        written.bytes += weight;
         while written.bytes > self.written_max
-            && let Some((key, len)) = written.pieces.pop_front()
+            && let Some((key, weight)) = written.pieces.pop_front()
         {
-            written.bytes -= len;
+            written.bytes -= weight;
             self.cache.remove_if(&key, |held| !held.is_used.load(Ordering::Relaxed));
         }
     }

@@ -351,6 +351,7 @@ impl Shared {
         );
         Error::refused(Code::ReadOnly, message)
     }
+
     /// Returns the process that claimed the volume with an opening, for messages.
     async fn claimant(&self, epoch: u64) -> Option<String> {
         let raw = self.store.get(&manifest_name(epoch)).await.ok()??;

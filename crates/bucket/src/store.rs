@@ -13,6 +13,7 @@
 
 use crate::failure::{Trouble, failed, is_denied, is_missing, is_short, is_taken, reason, trouble};
 use crate::http::with_pause;
+use crate::race::FOLDER;
 use crate::requests::{Request, Requests};
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -149,6 +150,21 @@ impl Store {
     /// `NotSupported`: versioning of the bucket was switched on, and the store does not keep the
     /// condition any more. Those of requests.
     pub(crate) async fn create(&self, kind: Request, name: &str, bytes: Bytes) -> Result<Created> {
+        let (created, has_version) = self.create_only(kind, name, bytes).await?;
+        if has_version {
+            self.prove().await?;
+        }
+        Ok(created)
+    }
+
+    /// Creates an object if there is none of this name. Also returns whether the store has given a
+    /// version to it.
+    async fn create_only(
+        &self,
+        kind: Request,
+        name: &str,
+        bytes: Bytes,
+    ) -> Result<(Created, bool)> {
         let mut attempts = Attempts::begin(self, &self.writes, "creating", name);
         attempts.moves(bytes.len() as u64);
         let path = self.at(name);
@@ -158,11 +174,10 @@ impl Store {
             let payload = PutPayload::from_bytes(bytes.clone());
             let put = self.objects.put_opts(&path, payload, options);
             match attempts.run(put).await {
-                Ok(put) if put.version.is_none() => return Ok(Created::Ours),
-                Ok(_) => return self.prove().await.map(|()| Created::Ours),
+                Ok(put) => return Ok((Created::Ours, put.version.is_some())),
                 Err(error) if is_taken(&error) => match self.get(name).await? {
-                    Some(found) if found == bytes => return Ok(Created::Ours),
-                    Some(found) => return Ok(Created::Taken(found)),
+                    Some(found) if found == bytes => return Ok((Created::Ours, false)),
+                    Some(found) => return Ok((Created::Taken(found), false)),
                     // Refused because another request for it was under way, and that one failed.
                     None => attempts.pause(&error).await?,
                 },
@@ -171,41 +186,27 @@ impl Store {
         }
     }
 
-    /// Tests, once, that a second object of a name is refused though the bucket keeps versions: a
-    /// Ceph of version 16 that does writes one more version, and nobody would be cut off.
+    /// Tests, once, that an object is not created in place of another one though the bucket keeps
+    /// versions: a Ceph of version 16 writes one more version, and nobody would be cut off.
     async fn prove(&self) -> Result<()> {
         if self.is_proven.load(Ordering::Acquire) {
             return Ok(());
         }
-        let name = format!("race/versions-{:016x}", random()?);
-        let path = self.at(&name);
-        let mut attempts = Attempts::begin(self, &self.writes, "creating", &name);
-        // The bytes differ: an attempt that was carried out is no second writer.
-        for (mut done, bytes) in [(false, &b"first"[..]), (false, &b"second"[..])] {
-            while !done {
-                self.requests.add(Request::PutLog, bytes.len() as u64);
-                let payload = PutPayload::from_static(bytes);
-                let put = self.objects.put_opts(&path, payload, PutMode::Create.into());
-                match attempts.run(put).await {
-                    Ok(_) if bytes == b"second" => {
-                        // Whether or not it succeeds, the volume is not used.
-                        let _ = self.delete(&name).await;
-                        let message = format!(
-                            "{}: the bucket keeps versions of its objects, and this store then \
-                             overwrites an object that was to be created only if there is none: \
-                             two mounts would destroy the volume. Suspend the bucket's \
-                             versioning, then mount again",
-                            self.name
-                        );
-                        return Err(Error::refused(Code::NotSupported, message));
-                    }
-                    Ok(_) => done = true,
-                    Err(error) if is_taken(&error) => done = true,
-                    Err(error) => attempts.pause(&error).await?,
-                }
-            }
+        let name = format!("{FOLDER}/versions-{:016x}", random()?);
+        let bytes = Bytes::from_static;
+        self.put(Request::PutLog, &name, bytes(b"first")).await?;
+        let (second, _) = self.create_only(Request::PutLog, &name, bytes(b"second")).await?;
+        let deleted = self.delete(&name).await;
+        if matches!(second, Created::Ours) {
+            let message = format!(
+                "{}: the bucket keeps versions of its objects, and this store then overwrites an \
+                 object that was to be created only if there is none: two mounts would destroy \
+                 the volume. Suspend the bucket's versioning, then mount again",
+                self.name
+            );
+            return Err(Error::refused(Code::NotSupported, message));
         }
-        self.delete(&name).await?;
+        deleted?;
         self.is_proven.store(true, Ordering::Release);
         Ok(())
     }
@@ -283,9 +284,7 @@ impl Store {
     /// Returns the prefix above this one that holds a volume, if there is one that these keys may
     /// see.
     pub(crate) async fn volume_above(&self) -> Result<Option<Path>> {
-        let parts: Vec<_> = self.prefix.parts().collect();
-        for depth in 0..parts.len() {
-            let above: Path = parts[..depth].iter().cloned().collect();
+        for above in above(&self.prefix) {
             self.requests.add(Request::List, 0);
             let found = match list_once(&*self.objects, &above, "manifest", 1).await {
                 Ok(found) => found,
@@ -298,7 +297,7 @@ impl Store {
                 }
                 Err(_) => self.list_below(&above, "manifest", 1).await?,
             };
-            if found.iter().any(|(name, _)| manifest_sequence(name).is_some()) {
+            if has_volume(&found) {
                 return Ok(Some(above));
             }
         }
@@ -359,10 +358,21 @@ pub(crate) async fn list_once(
     Ok(found)
 }
 
+/// Returns the prefixes above one, the shortest first.
+pub(crate) fn above(prefix: &Path) -> Vec<Path> {
+    let parts: Vec<_> = prefix.parts().collect();
+    (0..parts.len()).map(|depth| parts[..depth].iter().cloned().collect()).collect()
+}
+
+/// Returns whether these objects of a prefix are those of a volume.
+pub(crate) fn has_volume(found: &[(String, u64)]) -> bool {
+    found.iter().any(|(name, _)| manifest_sequence(name).is_some())
+}
+
 /// Returns whether a name, below a volume's prefix, is one that Shoal gives.
 pub(crate) fn is_ours(name: &str) -> bool {
     let folder = name.split('/').next().unwrap_or_default();
-    ["manifest", "log", "data", crate::race::FOLDER].contains(&folder) && folder != name
+    ["manifest", "log", "data", FOLDER].contains(&folder) && folder != name
 }
 
 /// Returns the place of a name below a prefix.

@@ -13,6 +13,7 @@ use shoal_format::bucket::manifest::{
 };
 use shoal_format::bucket::manifest_name;
 use shoal_format::claim::{ClaimBlock, OwnerClaim};
+use shoal_skip::wait_until;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -497,11 +498,7 @@ fn a_log_object_is_begun_before_writers_must_wait_for_it() {
     for n in 0..8 {
         device.write_at(&noise(256 << 10, n), n << 18).unwrap();
     }
-    let limit = std::time::Instant::now() + Duration::from_secs(300);
-    while logs() == before {
-        assert!(std::time::Instant::now() < limit, "nobody has begun a log object");
-        std::thread::yield_now();
-    }
+    wait_until("somebody begins a log object", || logs() > before);
 }
 
 #[test]
