@@ -4,6 +4,7 @@
 //! the volume as it was found says what is wrong.
 
 use shoal::raw::{Caller, Ino, MkfsOptions, OpenOptions, SetAttr, Volume, mkfs_on};
+use shoal_base::sync::set_shard;
 use shoal_base::{Addr, checksum};
 use shoal_device::Device;
 use shoal_format::checkpoint::Checkpoint;
@@ -58,9 +59,15 @@ impl Sample {
         let dir = volume.namespace().mkdir(&who, Ino::ROOT, b"dir", 0o755).expect("mkdir").ino;
         let file = large(&volume, dir, "file");
         let cut = large(&volume, dir, "cut");
-        // Another thread has another block.
+        // A thread of another shard has another block. Shards are set: those that threads get by
+        // themselves depend on how many threads the process has had.
+        set_shard(0);
         let other = std::thread::scope(|scope| {
-            scope.spawn(|| unlinked(&volume, "b")).join().expect("no panic")
+            let other = || {
+                set_shard(1);
+                unlinked(&volume, "b")
+            };
+            scope.spawn(other).join().expect("no panic")
         });
         let orphans = [unlinked(&volume, "a"), other];
         volume.maintenance().checkpoint().expect("checkpoint");
