@@ -23,6 +23,13 @@ impl Cookies {
     /// All entries but "." and "..".
     pub const ALL: Cookies = Cookies { after: FIRST_COOKIE - 1, last: u64::MAX >> 1 };
 
+    /// Returns the range from behind the entry with one cookie up to that with another. What is no
+    /// cookie of a name is left out.
+    pub fn between(after: u64, last: u64) -> Cookies {
+        let last = last.min(Cookies::ALL.last);
+        Cookies { after: after.clamp(Cookies::ALL.after.min(last), last), last }
+    }
+
     /// Returns the part behind the entry with a cookie.
     #[must_use]
     pub fn after(self, cookie: u64) -> Cookies {
@@ -61,13 +68,20 @@ impl Cookies {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    name: Option<Box<[u8]>>,
-    kinds: Vec<FileKind>,
-    uid: Option<u32>,
-    gid: Option<u32>,
-    size: Option<RangeInclusive<u64>>,
-    mtime: Option<(Bound<Time>, Bound<Time>)>,
-    ctime: Option<(Bound<Time>, Bound<Time>)>,
+    /// Shell pattern of the name.
+    pub name: Option<Box<[u8]>>,
+    /// Types, any if there are none.
+    pub kinds: Vec<FileKind>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<RangeInclusive<u64>>,
+    /// Time of the last change of the contents.
+    pub mtime: Option<(Bound<Time>, Bound<Time>)>,
+    /// Time of the last change of the inode.
+    pub ctime: Option<(Bound<Time>, Bound<Time>)>,
 }
 
 impl Filter {

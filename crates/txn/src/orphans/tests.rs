@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use super::*;
+use shoal_base::sync::set_shard;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner, thread};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -121,6 +122,8 @@ fn no_cache_line_is_written_by_two_shards() {
         for thread in 0..SHARDS as u64 {
             let orphans = &orphans;
             scope.spawn(move || {
+                // Not by how many threads the process has had.
+                set_shard(thread as usize);
                 let ino = |i: u64| Ino(1 + thread * 1_000_000 + i);
                 for i in 0..2000 {
                     let slot = orphans.take(ino(i)).unwrap();

@@ -1,0 +1,184 @@
+//! The calls: everything that a program can ask of a volume, each a whole question.
+//!
+//! A call names a file by a [`Node`], which is open, and a path below it. One implementation makes
+//! the calls on an open volume (the library's), another one sends them to the process that serves
+//! it ([`crate::client`]). The list is a table ([`crate::rows`]): from each line come the method
+//! of [`Calls`], what sends it, and what answers it.
+
+use crate::rows::rows;
+use shoal_engine::{
+    Attr, BatchOp, Caller, ChangeMark, DirEntry, Fallocate, Fields, Freshness, Handle, Ino,
+    Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat,
+    StatFs, Token, Totals, XattrFlags,
+};
+use std::time::Duration;
+
+/// An open file or directory. Of a volume that this process has open it is the inode's number; of
+/// a session a number that the server has given.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Node(pub u64);
+
+impl Node {
+    /// The top directory. It is open as long as the volume is.
+    pub const TOP: Node = Node(1);
+}
+
+/// A node that a call has opened, to be given back by [`Calls::close`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The node.
+    pub node: Node,
+    /// Its attributes when it was opened.
+    pub attr: Attr,
+}
+
+/// How a file is opened, as by the flags of `open(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct How {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// For writing at its end.
+    pub append: bool,
+    /// It is cut to 0 bytes.
+    pub truncate: bool,
+    /// It is made if it is missing.
+    pub create: bool,
+    /// It is made, and must be missing.
+    pub create_new: bool,
+    /// Permission bits of a file that is made, before the umask.
+    pub mode: u32,
+}
+
+/// Whether a call changes the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It reads.
+    Reads,
+    /// It changes the volume.
+    Changes,
+}
+
+/// Called with the entries of a listing, each with its attributes as far as they were wanted;
+/// `false` ends it.
+pub type EachEntry<'c> = dyn FnMut(&DirEntry<'_>, Result<Stat>) -> bool + 'c;
+
+rows! {
+    /// Attributes of what a path leads to. The empty path is the node itself.
+    1 find Reads (dir: Node, path: &[u8], follow: bool) -> Attr;
+    /// Attributes of an open node.
+    2 attr Reads (node: Node) -> Attr;
+    /// Opens a directory.
+    3 open_dir Reads (dir: Node, path: &[u8]) -> Opened;
+    /// Opens or makes a file.
+    4 open_file Changes (dir: Node, path: &[u8], how: How) -> Opened;
+    /// Opens what a handle names: a file if there is a way to open it, else a directory.
+    5 open_handle Changes (dir: Node, handle: Handle, how: Option<How>) -> Opened;
+    /// Opens the file of a token, with its rights.
+    6 open_token Reads (token: Token) -> Opened;
+    /// Gives a node back.
+    7 close Reads (node: Node) -> ();
+    /// Makes a directory, and opens it.
+    8 make_dir Changes (dir: Node, path: &[u8], mode: u32) -> Opened;
+    /// Makes the missing directories of a path, and opens the last.
+    9 make_dirs Changes (dir: Node, path: &[u8], mode: u32) -> Opened;
+    /// Makes a special file, or an empty regular one: mode with type bits, and device number.
+    10 make_node Changes (dir: Node, path: &[u8], mode: u32, device: u32) -> Attr;
+    /// Makes a symbolic link.
+    11 symlink Changes (dir: Node, path: &[u8], target: &[u8]) -> Attr;
+    /// Gives a file one more name, below `to`.
+    12 link Changes (dir: Node, path: &[u8], to: Node, to_path: &[u8]) -> Attr;
+    /// Removes a name of a file.
+    13 unlink Changes (dir: Node, path: &[u8]) -> ();
+    /// Removes an empty directory.
+    14 remove_dir Changes (dir: Node, path: &[u8]) -> ();
+    /// Removes a directory with everything below it, as one change.
+    15 remove_tree Changes (dir: Node, path: &[u8]) -> ();
+    /// Renames, to a path below `to`.
+    16 rename Changes (dir: Node, path: &[u8], to: Node, to_path: &[u8], flags: RenameFlags) -> ();
+    /// Target of a symbolic link.
+    17 read_link Reads (dir: Node, path: &[u8]) -> Vec<u8>;
+    /// Question whether the caller may read (4), write (2), execute or search (1).
+    18 access Reads (dir: Node, path: &[u8], mask: u32) -> ();
+    /// Changes attributes of what a path leads to.
+    19 set_attr Changes (dir: Node, path: &[u8], follow: bool, set: SetAttr) -> Attr;
+    /// Value of an extended attribute.
+    20 xattr Reads (dir: Node, path: &[u8], follow: bool, name: &[u8]) -> Vec<u8>;
+    /// Names of extended attributes, each with a NUL behind it.
+    21 xattrs Reads (dir: Node, path: &[u8], follow: bool) -> Vec<u8>;
+    /// Sets an extended attribute.
+    22 set_xattr Changes (
+        dir: Node, path: &[u8], follow: bool, name: &[u8], value: &[u8], flags: XattrFlags
+    ) -> ();
+    /// Removes an extended attribute.
+    23 remove_xattr Changes (dir: Node, path: &[u8], follow: bool, name: &[u8]) -> ();
+    /// Changes the size of an open file: the node must be open for writing.
+    24 set_size Changes (file: Node, size: u64) -> ();
+    /// Writes; returns where, and how many bytes. A file open for appending is written at its end.
+    25 write Changes (file: Node, at: u64, bytes: &[u8]) -> (u64, u64);
+    /// Allocates, or makes a hole.
+    26 allocate Changes (file: Node, mode: Fallocate, at: u64, len: u64) -> ();
+    /// Next data, or hole.
+    27 seek Reads (file: Node, at: u64, what: Seek) -> u64;
+    /// Makes a file durable, and everything before.
+    28 fsync Reads (node: Node, data_only: bool) -> ();
+    /// Makes everything durable.
+    29 sync Reads () -> ();
+    /// Writes a whole small file: makes it, or cuts it, writes, and closes it.
+    30 put Changes (dir: Node, path: &[u8], how: How, bytes: &[u8]) -> Attr;
+    /// A token for what a path leads to.
+    31 share Reads (dir: Node, path: &[u8], rights: Rights, lifetime: Duration) -> Token;
+    /// Makes all tokens invalid.
+    32 revoke_tokens Changes () -> ();
+    /// Space and inodes.
+    33 statfs Reads () -> StatFs;
+    /// Reason why the volume is read-only.
+    34 read_only_reason Reads () -> Option<String>;
+    /// All paths of an inode, from the top of the volume.
+    35 paths_of Reads (ino: Ino) -> Vec<Vec<u8>>;
+    /// Sums over everything below a directory.
+    36 totals Reads (dir: Node) -> Totals;
+    /// The subvolumes.
+    37 subvolumes Reads () -> Vec<RootInfo>;
+    /// Makes a subvolume, and opens its top.
+    38 make_subvolume Changes (name: &[u8]) -> Opened;
+    /// Opens the top of a subvolume.
+    39 open_subvolume Reads (name: &[u8]) -> Opened;
+    /// Deletes a subvolume.
+    40 delete_subvolume Changes (name: &[u8]) -> ();
+    /// Sets the quota of a directory.
+    41 set_quota Changes (dir: Node, limits: QuotaLimits) -> Quota;
+    /// The quota of a directory.
+    42 quota Reads (dir: Node) -> Option<Quota>;
+    /// Removes the quota of a directory.
+    43 remove_quota Changes (dir: Node) -> ();
+    /// All quotas.
+    44 quotas Reads () -> Vec<Quota>;
+    /// A mark for the changes below a directory.
+    45 mark Reads (dir: Node) -> ChangeMark;
+    /// Question whether anything in the volume is newer than a mark.
+    46 is_newer Reads (mark: ChangeMark) -> bool;
+    /// Keeps the names of removed files for the changes, or no longer.
+    47 keep_removed Changes (keep: bool) -> ();
+    /// The volume's number.
+    48 volume_id Reads () -> [u8; 16];
+    by hand:
+    /// Reads into `into`; fewer bytes only at the end of the file.
+    64 read Reads (file: Node, at: u64, into: &mut [u8]) -> usize;
+    /// Reads a whole file: its attributes, and its contents behind what is in `into`.
+    65 get Reads (dir: Node, path: &[u8], into: &mut Vec<u8>) -> Attr;
+    /// Lists a part of a directory: `path` below an open node, which had the inode number `ino`
+    /// when it was found. Whoever has the volume open takes the number, others the path.
+    66 list Reads (
+        top: Node, path: &[u8], ino: Ino, listing: &Listing, each: &mut EachEntry<'_>
+    ) -> ();
+    /// Attributes of many names in a directory.
+    67 stat_many Reads (
+        dir: Node, names: &[&[u8]], want: Fields, freshness: Freshness
+    ) -> Vec<Result<Stat>>;
+    /// Makes several changes as one.
+    68 batch Changes (dir: Node, changes: &[BatchOp<'_>]) -> ();
+    /// Scans the inodes of a subvolume behind `after`, at most `at_most`, in their order.
+    69 inodes Reads (after: Ino, at_most: usize) -> Vec<Attr>;
+}

@@ -1,0 +1,193 @@
+//! The calls of a client: each is sent to the server, and its answer awaited.
+
+use crate::wire::{Reader, Take, Writer};
+use shoal_engine::{Caller, Result};
+
+/// A way to a server.
+pub trait Link: Send + Sync {
+    /// Sends a call: `put` appends its arguments, `take` reads its result.
+    ///
+    /// # Errors
+    /// Those of the call, and of the connection.
+    fn call<T>(
+        &self,
+        number: u16,
+        who: &Caller,
+        put: impl FnOnce(&mut Writer<'_>),
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T>;
+
+    /// Most bytes of a call's arguments, and of its result.
+    fn room(&self) -> usize;
+}
+
+/// The calls, made by a server.
+#[derive(Debug)]
+pub struct Remote<L>(pub L);
+
+impl<L: Link> Remote<L> {
+    /// Sends a call with plain arguments.
+    pub(crate) fn call<T: for<'r> Take<'r>>(
+        &self,
+        number: u16,
+        who: &Caller,
+        put: impl FnOnce(&mut Writer<'_>),
+    ) -> Result<T> {
+        self.0.call(number, who, put, |result| T::take(result))
+    }
+}
+
+/// The client's half of the rows by hand.
+macro_rules! by_hand {
+    () => {
+        fn read(&self, who: &Caller, file: Node, at: u64, into: &mut [u8]) -> Result<usize> {
+            let mut done = 0;
+            // A call for each piece, as a system call may return less; short only at the end.
+            while done < into.len() {
+                let piece = &mut into[done..];
+                let wanted = piece.len().min(self.0.room() - crate::wire::ROOM_OF_READ);
+                let read = self.0.call(
+                    by_hand::read,
+                    who,
+                    |out| {
+                        crate::wire::Put::put(&((file, at + done as u64), wanted as u32), out);
+                    },
+                    |result| {
+                        let bytes = result.take_rest();
+                        let room = piece.get_mut(..bytes.len());
+                        room.ok_or_else(crate::wire::too_much)?.copy_from_slice(bytes);
+                        Ok(bytes.len())
+                    },
+                )?;
+                done += read;
+                if read < wanted {
+                    break;
+                }
+            }
+            Ok(done)
+        }
+
+        fn get(&self, who: &Caller, dir: Node, path: &[u8], into: &mut Vec<u8>) -> Result<Attr> {
+            let before = into.len();
+            let (attr, more): (Attr, Option<Node>) = self.0.call(
+                by_hand::get,
+                who,
+                |out| crate::wire::Put::put(&(dir, path), out),
+                |result| {
+                    let head = crate::wire::Take::take(result)?;
+                    into.extend_from_slice(result.take_rest());
+                    Ok(head)
+                },
+            )?;
+            let Some(node) = more else { return Ok(attr) };
+            // A file that is larger than an answer is left open.
+            let read = crate::client::rest(self, who, node, attr.size, before, into);
+            let closed = self.close(who, node);
+            read.and(closed).map(|()| attr)
+        }
+
+        fn list(
+            &self,
+            who: &Caller,
+            top: Node,
+            path: &[u8],
+            ino: Ino,
+            listing: &Listing,
+            each: &mut EachEntry<'_>,
+        ) -> Result<()> {
+            let _ = ino;
+            let mut listing = listing.clone();
+            loop {
+                let (mut goes_on, mut last) = (true, listing.cookies.begin());
+                let is_last = self.0.call(
+                    by_hand::list,
+                    who,
+                    |out| {
+                        crate::wire::Put::put(&(top, path), out);
+                        crate::wire::Put::put(&listing, out);
+                    },
+                    |result| {
+                        let is_last = crate::wire::Take::take(result)?;
+                        while goes_on && !result.is_at_end() {
+                            let (entry, stat) = crate::wire::take_entry(result)?;
+                            last = entry.cookie;
+                            goes_on = each(&entry, stat);
+                        }
+                        result.take_rest();
+                        Ok(is_last)
+                    },
+                )?;
+                if is_last || !goes_on {
+                    return Ok(());
+                }
+                listing.cookies = listing.cookies.after(last);
+            }
+        }
+
+        fn stat_many(
+            &self,
+            who: &Caller,
+            dir: Node,
+            names: &[&[u8]],
+            want: Fields,
+            freshness: Freshness,
+        ) -> Result<Vec<Result<Stat>>> {
+            let (mut found, mut rest) = (Vec::with_capacity(names.len()), names);
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(crate::wire::names_in(self.0.room(), rest));
+                rest = later;
+                let part: Vec<Result<Stat>> = self.call(by_hand::stat_many, who, |out| {
+                    crate::wire::Put::put(&((dir, want), freshness), out);
+                    now.iter().for_each(|name| crate::wire::Put::put(name, out));
+                })?;
+                found.extend(part);
+            }
+            Ok(found)
+        }
+
+        fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
+            self.call(by_hand::batch, who, |out| {
+                crate::wire::Put::put(&dir, out);
+                changes.iter().for_each(|change| crate::wire::Put::put(change, out));
+            })
+        }
+
+        fn inodes(&self, who: &Caller, after: Ino, at_most: usize) -> Result<Vec<Attr>> {
+            let mut found = Vec::new();
+            while found.len() < at_most {
+                let after = found.last().map_or(after, |attr: &Attr| attr.ino);
+                let wanted = (at_most - found.len()).min(crate::wire::INODES_MAX);
+                let part: Vec<Attr> = self.call(by_hand::inodes, who, |out| {
+                    crate::wire::Put::put(&(after, wanted as u32), out);
+                })?;
+                let is_last = part.len() < wanted;
+                found.extend(part);
+                if is_last {
+                    break;
+                }
+            }
+            Ok(found)
+        }
+    };
+}
+
+pub(crate) use by_hand;
+
+/// Reads what is behind the part of a file that is in `into` from `before` on.
+pub(crate) fn rest(
+    calls: &dyn crate::calls::Calls,
+    who: &Caller,
+    node: crate::calls::Node,
+    size: u64,
+    before: usize,
+    into: &mut Vec<u8>,
+) -> Result<()> {
+    let have = into.len() - before;
+    let more = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(have);
+    into.try_reserve_exact(more).map_err(|_| shoal_engine::Code::NoMemory)?;
+    let end = into.len();
+    into.resize(end + more, 0);
+    let read = calls.read(who, node, have as u64, &mut into[end..])?;
+    into.truncate(end + read);
+    Ok(())
+}
