@@ -45,9 +45,9 @@ macro_rules! by_hand {
             // A call for each piece, as a system call may return less; short only at the end.
             while done < into.len() {
                 let piece = &mut into[done..];
-                let wanted = piece.len().min(self.0.room() - crate::wire::ROOM_OF_READ);
+                let wanted = piece.len().min(crate::wire::READ_MAX);
                 let read = self.0.call(
-                    by_hand::read,
+                    number::read,
                     who,
                     |out| {
                         crate::wire::Put::put(&((file, at + done as u64), wanted as u32), out);
@@ -70,7 +70,7 @@ macro_rules! by_hand {
         fn get(&self, who: &Caller, dir: Node, path: &[u8], into: &mut Vec<u8>) -> Result<Attr> {
             let before = into.len();
             let (attr, more): (Attr, Option<Node>) = self.0.call(
-                by_hand::get,
+                number::get,
                 who,
                 |out| crate::wire::Put::put(&(dir, path), out),
                 |result| {
@@ -100,7 +100,7 @@ macro_rules! by_hand {
             loop {
                 let (mut goes_on, mut last) = (true, listing.cookies.begin());
                 let is_last = self.0.call(
-                    by_hand::list,
+                    number::list,
                     who,
                     |out| {
                         crate::wire::Put::put(&(top, path), out);
@@ -136,7 +136,7 @@ macro_rules! by_hand {
             while !rest.is_empty() {
                 let (now, later) = rest.split_at(crate::wire::names_in(self.0.room(), rest));
                 rest = later;
-                let part: Vec<Result<Stat>> = self.call(by_hand::stat_many, who, |out| {
+                let part: Vec<Result<Stat>> = self.call(number::stat_many, who, |out| {
                     crate::wire::Put::put(&((dir, want), freshness), out);
                     now.iter().for_each(|name| crate::wire::Put::put(name, out));
                 })?;
@@ -146,7 +146,7 @@ macro_rules! by_hand {
         }
 
         fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
-            self.call(by_hand::batch, who, |out| {
+            self.call(number::batch, who, |out| {
                 crate::wire::Put::put(&dir, out);
                 changes.iter().for_each(|change| crate::wire::Put::put(change, out));
             })
@@ -157,7 +157,7 @@ macro_rules! by_hand {
             while found.len() < at_most {
                 let after = found.last().map_or(after, |attr: &Attr| attr.ino);
                 let wanted = (at_most - found.len()).min(crate::wire::INODES_MAX);
-                let part: Vec<Attr> = self.call(by_hand::inodes, who, |out| {
+                let part: Vec<Attr> = self.call(number::inodes, who, |out| {
                     crate::wire::Put::put(&(after, wanted as u32), out);
                 })?;
                 let is_last = part.len() < wanted;

@@ -8,6 +8,13 @@
 //! | [`calls`] | the calls: one line each, from which all the rest is made |
 //! | [`wire`] | their bytes |
 //! | [`client`] | sends them, and awaits the answers |
+//! | `peer` | the process at the other end of a socket |
+//! | [`lane`], [`memory`], [`hello`] | the words that both sides share, where they lie, and how it begins |
+//! | `waiting` | how a thread waits that will soon be answered |
+//! | [`connect`] | the client's end |
+//! | `nodes`, `gate`, [`serve`] | what a session has open, and the answer to a question |
+//! | `served` | the lanes of a session at its server |
+//! | [`server`] | the server's end |
 
 mod rows;
 
@@ -16,5 +23,29 @@ pub mod wire;
 
 pub mod client;
 
+mod peer;
+mod waiting;
+
+pub mod hello;
+pub mod lane;
+pub mod memory;
+
+pub mod connect;
+
+mod nodes;
+
+mod gate;
+
+pub mod serve;
+
+mod served;
+
+pub mod server;
+
 pub use calls::{Calls, EachEntry, Effect, How, Node, Opened, ROWS};
+pub use client::Remote;
+pub use connect::Session;
+pub use peer::{Peer, groups_of, peer_of};
 pub use rows::Row;
+pub use serve::Host;
+pub use server::{Load, Server};

@@ -55,27 +55,32 @@ macro_rules! rows {
             },)*
         ];
 
-        /// Numbers of the rows by hand.
-        pub(crate) mod by_hand {
-            $(#[allow(non_upper_case_globals)] pub(crate) const $hand: u16 = $hand_number;)*
+        /// Numbers of the rows.
+        #[allow(non_upper_case_globals, reason = "named as the calls are")]
+        pub(crate) mod number {
+            $(pub(crate) const $name: u16 = $number;)*
+            $(pub(crate) const $hand: u16 = $hand_number;)*
         }
 
         /// Answers a row with plain arguments: reads them, makes the call, and writes its result.
         pub(crate) fn answer(
-            calls: &dyn Calls,
+            gate: &mut crate::gate::Gate<'_>,
             who: &Caller,
-            number: u16,
             args: &mut crate::wire::Reader<'_>,
             out: &mut crate::wire::Writer<'_>,
         ) -> Result<()> {
-            match number {
+            use crate::gate::{Admit, Grant};
+            match gate.number {
                 $($number => {
-                    $(let $arg: $type = crate::wire::Take::take(args)?;)*
+                    $(
+                        let $arg: $type = crate::wire::Take::take(args)?;
+                        let $arg: $type = Admit::admit($arg, gate)?;
+                    )*
                     args.end()?;
-                    let result: $result = calls.$name(who, $($arg),*)?;
-                    crate::wire::Put::put(&result, out);
+                    let result: $result = gate.calls.$name(who, $($arg),*)?;
+                    crate::wire::Put::put(&Grant::grant(result, gate)?, out);
                 })*
-                _ => return Err(crate::wire::unknown_row(number)),
+                number => return Err(crate::wire::unknown_row(number)),
             }
             Ok(())
         }

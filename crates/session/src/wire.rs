@@ -6,7 +6,7 @@
 
 use crate::calls::{How, Node, Opened};
 use shoal_engine::{
-    Attr, BatchOp, ChangeMark, Code, Cookies, Corrupt, DeviceFailure, DirEntry, Error, Fallocate,
+    Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Corrupt, DeviceFailure, DirEntry, Error, Fallocate,
     Fields, FileKind, Filter, Freshness, Generation, Handle, Ino, Listing, Quota, QuotaLimits,
     RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, SetTime, Stat, StatFs, Time, Token,
     Totals, XattrFlags,
@@ -85,8 +85,8 @@ pub(crate) fn too_much() -> Error {
     Error::refused(Code::Io, "the server of the session answers with more than was asked for")
 }
 
-/// Bytes of an answer to a read besides what was read.
-pub(crate) const ROOM_OF_READ: usize = 64;
+/// Bytes of a file in one answer. Longer ones would let other sessions wait.
+pub(crate) const READ_MAX: usize = 128 << 10;
 /// Inodes in one answer, at most.
 pub(crate) const INODES_MAX: usize = 4096;
 /// Names in one question, at most: an answer has an error for each.
@@ -136,6 +136,18 @@ impl<'a> Writer<'a> {
     /// Bytes written so far.
     pub fn len(&self) -> usize {
         self.bytes.len() - self.begin
+    }
+
+    /// Appends this many bytes, to be written.
+    pub fn room(&mut self, len: usize) -> &mut [u8] {
+        let at = self.bytes.len();
+        self.bytes.resize(at + len, 0);
+        &mut self.bytes[at..]
+    }
+
+    /// Replaces the first byte.
+    pub fn set_first(&mut self, byte: u8) {
+        self.bytes[self.begin] = byte;
     }
 
     /// Takes back what was written behind the first `len` bytes.
@@ -723,4 +735,18 @@ impl<'a> Take<'a> for BatchOp<'a> {
             other => return Err(impossible("a change of kind", other.into())),
         })
     }
+}
+
+/// Appends a caller. The umask is that of each call.
+pub(crate) fn put_caller(who: &Caller, out: &mut Writer<'_>) {
+    ((who.uid, who.gid), who.checked).put(out);
+    (who.groups.len() as u32).put(out);
+    who.groups.iter().for_each(|group| group.put(out));
+}
+
+/// Takes a caller.
+pub(crate) fn take_caller(from: &mut Reader<'_>) -> Result<Caller> {
+    let ((uid, gid), checked) = Take::take(from)?;
+    let groups: Result<Vec<u32>> = (0..u32::take(from)?).map(|_| Take::take(from)).collect();
+    Ok(Caller { groups: groups?.into(), checked, ..Caller::user(uid, gid) })
 }

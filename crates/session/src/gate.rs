@@ -1,0 +1,149 @@
+//! The gate of a session: its clients' nodes become those of the volume on the way in, and the other
+//! way round on the way out. Nothing else that a client says is a place in the volume.
+
+use crate::calls::{Calls, How, Node, Opened, number};
+use crate::nodes::{Nodes, Open, close};
+use shoal_engine::{
+    Attr, ChangeMark, Code, Fallocate, Fields, Freshness, Handle, Ino, Quota, QuotaLimits,
+    RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, XattrFlags,
+};
+use std::time::Duration;
+
+/// A call on its way through.
+pub(crate) struct Gate<'s> {
+    /// What the session has open.
+    pub nodes: &'s Nodes,
+    /// The volume.
+    pub calls: &'s dyn Calls,
+    /// The directory that is the client's top.
+    pub top: Node,
+    /// Nothing may be changed.
+    pub read_only: bool,
+    /// Number of the call.
+    pub number: u16,
+    /// What the call opens can be used like this.
+    opens: Open,
+    /// Its file is written at the end alone.
+    appends: bool,
+}
+
+impl<'s> Gate<'s> {
+    /// Lets in a call with this number.
+    pub(crate) fn new(
+        nodes: &'s Nodes,
+        calls: &'s dyn Calls,
+        top: Node,
+        read_only: bool,
+        number: u16,
+    ) -> Gate<'s> {
+        let opens = Open { node: top, read: false, write: false, append: false };
+        Gate { nodes, calls, top, read_only, number, opens, appends: false }
+    }
+
+    fn node(&mut self, node: Node) -> Result<Node> {
+        if node == Node::TOP {
+            return Ok(self.top);
+        }
+        let open = self.nodes.get(node).ok_or(Code::BadHandle)?;
+        let may = match self.number {
+            number::read | number::seek => open.read,
+            number::write | number::set_size | number::allocate => open.write,
+            _ => true,
+        };
+        self.appends = open.append;
+        if may { Ok(open.node) } else { Err(Code::BadHandle.into()) }
+    }
+
+    /// Makes something known to the client that the call has opened.
+    fn opened(&mut self, node: Node) -> Result<Node> {
+        let added = self.nodes.add(Open { node, ..self.opens });
+        if added.is_err() {
+            close(self.calls, node);
+        }
+        added
+    }
+}
+
+/// An argument on its way in.
+pub(crate) trait Admit: Sized {
+    /// Lets it in.
+    fn admit(self, _gate: &mut Gate<'_>) -> Result<Self> {
+        Ok(self)
+    }
+}
+
+/// A result on its way out.
+pub(crate) trait Grant: Sized {
+    /// Lets it out.
+    fn grant(self, _gate: &mut Gate<'_>) -> Result<Self> {
+        Ok(self)
+    }
+}
+
+macro_rules! plain {
+    ($trait:ident: $($type:ty),*) => {$(impl $trait for $type {})*};
+}
+
+plain!(
+    Admit: &[u8], bool, u32, usize, Handle, Ino, Rights, Duration, SetAttr, XattrFlags,
+    RenameFlags, Fallocate, Seek, QuotaLimits, ChangeMark, Fields, Freshness
+);
+plain!(
+    Grant: (), bool, u64, (u64, u64), Attr, Vec<u8>, Vec<Vec<u8>>, Option<String>, Token, StatFs,
+    Totals, Vec<RootInfo>, Quota, Option<Quota>, Vec<Quota>, ChangeMark, [u8; 16]
+);
+
+impl Admit for Node {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<Node> {
+        gate.node(self)
+    }
+}
+
+impl Admit for u64 {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<u64> {
+        Ok(match gate.number {
+            number::write if gate.appends => u64::MAX,
+            _ => self,
+        })
+    }
+}
+
+impl Admit for How {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<How> {
+        let changes = self.write || self.append || self.truncate || self.create || self.create_new;
+        if changes && gate.read_only {
+            return Err(Code::ReadOnly.into());
+        }
+        gate.opens.read = self.read;
+        gate.opens.write = self.write || self.append;
+        gate.opens.append = self.append;
+        Ok(self)
+    }
+}
+
+impl Admit for Option<How> {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<Option<How>> {
+        self.map(|how| how.admit(gate)).transpose()
+    }
+}
+
+impl Admit for Token {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<Token> {
+        gate.opens.read = self.rights().contains(Rights::READ);
+        gate.opens.write = self.rights().contains(Rights::WRITE) && !gate.read_only;
+        Ok(self)
+    }
+}
+
+impl Grant for Opened {
+    fn grant(self, gate: &mut Gate<'_>) -> Result<Opened> {
+        Ok(Opened { node: gate.opened(self.node)?, ..self })
+    }
+}
+
+impl Grant for Node {
+    fn grant(self, gate: &mut Gate<'_>) -> Result<Node> {
+        gate.opens.read = true;
+        gate.opened(self)
+    }
+}

@@ -1,0 +1,234 @@
+//! Memory that a client and a server share.
+//!
+//! The client makes it: a file without a name whose length is sealed, so that no access fails
+//! because it has become shorter, and which counts as the client's memory. Both sides read and write
+//! it by atomic words alone, because the other side may write at any moment whatever the protocol
+//! says: a server copies a question once and looks at nothing but its copy.
+//!
+//! | bytes | content |
+//! | --- | --- |
+//! | 4096 | head: [`WAITING`], [`WATCHED`] |
+//! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a question or its answer |
+//!
+//! Pages that were never touched take no memory.
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use shoal_base::{Code, Error, Result};
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Lanes of a session, one for each call under way at the same time.
+pub const LANES: usize = 32;
+/// Bytes of the head of a lane.
+pub const LANE_HEAD: usize = 64;
+/// Bytes of a question or an answer: a write of 1 MiB, which is one transaction, and its arguments.
+pub const ROOM: usize = (1 << 20) + (8 << 10) - LANE_HEAD;
+/// Bytes of a lane.
+pub const LANE_BYTES: usize = LANE_HEAD + ROOM;
+const HEAD_BYTES: usize = 4096;
+/// Bytes of the file.
+pub const FILE_BYTES: usize = HEAD_BYTES + LANES * LANE_BYTES;
+
+/// Place of the word with a bit for each lane in which a question waits.
+const WAITING: usize = 0;
+/// Place of the word that says whether the server looks by itself. In a cache line of its own: the
+/// server seldom writes it.
+const WATCHED: usize = 128;
+
+const _: () = assert!(LANE_BYTES.is_multiple_of(4096) && LANES <= 32);
+
+/// What a file must have: nobody can change its length any more.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+/// The filesystem of files without a name. Another one, such as that of huge pages, may have no
+/// memory for a page that is touched.
+const TMPFS: i64 = 0x0102_1994;
+
+/// A mapping of the memory of a session.
+#[derive(Debug)]
+pub struct Memory {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the mapping belongs to this value, and all accesses are atomic.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Makes the memory of a new session. A child of `fork` does not have it.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn make() -> Result<(Memory, OwnedFd)> {
+        let no_memory = |os: rustix::io::Errno| {
+            Error::refused(Code::NoMemory, format!("no memory for a session: {os}"))
+        };
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("shoal-session", flags).map_err(no_memory)?;
+        rustix::fs::ftruncate(&file, FILE_BYTES as u64).map_err(no_memory)?;
+        rustix::fs::fcntl_add_seals(&file, SEALS).map_err(no_memory)?;
+        let memory = Memory::map(&file)?;
+        // SAFETY: the whole mapping, which belongs to this value.
+        let advised = unsafe {
+            rustix::mm::madvise(memory.base.as_ptr().cast(), FILE_BYTES, Advice::LinuxDontFork)
+        };
+        advised.map_err(no_memory)?;
+        Ok((memory, file))
+    }
+
+    /// Maps the memory that a client has sent.
+    ///
+    /// # Errors
+    /// `EINVAL`: it is not what a client makes.
+    pub fn of_client(file: OwnedFd) -> Result<Memory> {
+        let refused = |why: &str| {
+            Error::refused(Code::Invalid, format!("the memory of a session {why}: connect anew"))
+        };
+        let kind = rustix::fs::fstatfs(&file).map(|found| found.f_type);
+        if kind != Ok(TMPFS) {
+            return Err(refused("is no file in memory"));
+        }
+        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        if !seals.contains(SEALS) {
+            return Err(refused("is not sealed"));
+        }
+        let file = File::from(file);
+        match file.metadata() {
+            Ok(found) if found.len() == FILE_BYTES as u64 => Memory::map(&file),
+            _ => Err(refused("has another length")),
+        }
+    }
+
+    fn map(file: impl AsFd) -> Result<Memory> {
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long and
+        // stays so.
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), FILE_BYTES, prot, flags, file, 0) };
+        let base = base.map_err(|os| {
+            Error::refused(Code::NoMemory, format!("the memory of a session is not mapped: {os}"))
+        })?;
+        let base = NonNull::new(base.cast::<u8>());
+        base.map(|base| Memory { base }).ok_or_else(|| Code::NoMemory.into())
+    }
+
+    /// A bit for each lane in which a question waits.
+    pub fn waiting(&self) -> &AtomicU32 {
+        self.word(WAITING)
+    }
+
+    /// Whether the server looks by itself: 1, or 0 if it must be called.
+    pub fn watched(&self) -> &AtomicU32 {
+        self.word(WATCHED)
+    }
+
+    /// A word of the head of a lane, by its place in words.
+    pub fn lane(&self, lane: usize, word: usize) -> &AtomicU32 {
+        assert!(lane < LANES && word < LANE_HEAD / size_of::<u32>());
+        self.word(HEAD_BYTES + lane * LANE_BYTES + word * size_of::<u32>())
+    }
+
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(size_of::<u32>()) && at + size_of::<u32>() <= FILE_BYTES);
+        // SAFETY: in the mapping, which lives as long as the borrow, and aligned. Both sides access
+        // it by atomics alone.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// The words of a lane's place that hold its first `len` bytes.
+    fn place(&self, lane: usize, len: usize) -> &[AtomicU64] {
+        assert!(lane < LANES && len <= ROOM);
+        let at = HEAD_BYTES + lane * LANE_BYTES + LANE_HEAD;
+        // SAFETY: in the mapping, as `ROOM` is a multiple of a word; lives as long as the borrow, and
+        // is aligned. Both sides access it by atomics alone.
+        unsafe {
+            std::slice::from_raw_parts(
+                self.base.as_ptr().add(at).cast::<AtomicU64>(),
+                len.div_ceil(size_of::<u64>()),
+            )
+        }
+    }
+
+    /// Copies bytes into the place of a lane. At most [`ROOM`].
+    pub fn write(&self, lane: usize, bytes: &[u8]) {
+        let words = self.place(lane, bytes.len());
+        let (whole, rest) = bytes.as_chunks::<8>();
+        for (word, bytes) in words.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+        }
+        if let (Some(last), false) = (words.last(), rest.is_empty()) {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Appends the first `len` bytes of the place of a lane to `into`. At most [`ROOM`].
+    pub fn read(&self, lane: usize, len: usize, into: &mut Vec<u8>) {
+        let words = self.place(lane, len);
+        let end = into.len() + len;
+        into.reserve(words.len() * size_of::<u64>());
+        into.extend(words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()));
+        into.truncate(end);
+    }
+
+    /// Gives the pages of a lane's place back, when it will not be used soon. For the client, whose
+    /// memory they are.
+    pub fn give_back(&self, file: impl AsFd, lane: usize) {
+        let flags =
+            rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let at = (HEAD_BYTES + lane * LANE_BYTES + HEAD_BYTES) as u64;
+        // Without it, they stay.
+        let _ = rustix::fs::fallocate(file, flags, at, (LANE_BYTES - HEAD_BYTES) as u64);
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this value with that length, and nobody borrows it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), FILE_BYTES) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sides_see_the_same() {
+        let (client, file) = Memory::make().unwrap();
+        let server = Memory::of_client(file).unwrap();
+        for len in [0, 1, 7, 8, 9, 4096, ROOM] {
+            let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
+            client.write(LANES - 1, &bytes);
+            let mut found = vec![7];
+            server.read(LANES - 1, len, &mut found);
+            assert_eq!((found[0], &found[1..]), (7, &bytes[..]));
+        }
+        client.waiting().store(5, Ordering::Relaxed);
+        client.lane(LANES - 1, 15).store(6, Ordering::Relaxed);
+        assert_eq!(server.waiting().load(Ordering::Relaxed), 5);
+        assert_eq!(server.lane(LANES - 1, 15).load(Ordering::Relaxed), 6);
+        assert_eq!(server.watched().load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_no_memory_of_a_session_is_refused() {
+        let refused = |file: OwnedFd| Memory::of_client(file).err().map(|e| e.to_string());
+        let dev = File::open("/proc/version").unwrap();
+        assert!(refused(dev.into()).is_some_and(|text| text.contains("no file in memory")));
+        let of = |len, seals| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("test", flags).unwrap();
+            rustix::fs::ftruncate(&file, len).unwrap();
+            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+            refused(file)
+        };
+        assert!(of(FILE_BYTES as u64, SealFlags::GROW).is_some_and(|it| it.contains("sealed")));
+        assert!(of(4096, SEALS).is_some_and(|it| it.contains("length")));
+        assert_eq!(of(FILE_BYTES as u64, SEALS), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! The answer to a question, whatever brings it.
+
+use crate::calls::{self, Calls, Effect, Node, ROWS, number};
+use crate::gate::{Admit, Gate};
+use crate::nodes::{Nodes, Open, close};
+use crate::wire::{INODES_MAX, Put, READ_MAX, Reader, Take, Writer, put_entry, too_much};
+use shoal_engine::{Caller, Code, Error, Fields, Freshness, Ino, Listing, Result};
+use std::sync::Arc;
+
+/// Bytes of entries in one answer. A longer listing goes on with the next question, so that no call
+/// takes long.
+const LISTED_MAX: usize = 16 << 10;
+/// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
+const GOT_MAX: usize = READ_MAX;
+
+/// What a server of sessions knows of its volume.
+pub trait Host: Send + Sync + 'static {
+    /// The calls.
+    fn calls(&self) -> &dyn Calls;
+    /// The volume's number.
+    fn volume(&self) -> [u8; 16];
+    /// The directory that is the top of all sessions; it stays open.
+    fn top(&self) -> Node;
+    /// Nothing may be changed, as on a mount that is read-only.
+    fn is_read_only(&self) -> bool;
+    /// Whether this user may have a session: who may enter the mount.
+    fn may_enter(&self, uid: u32) -> bool;
+}
+
+/// Returns whether a call may take long, or wait for the device, in any case.
+pub(crate) fn is_slow(number: u16) -> bool {
+    matches!(
+        number,
+        number::fsync
+            | number::sync
+            | number::totals
+            | number::remove_tree
+            | number::batch
+            | number::inodes
+            | number::paths_of
+            | number::make_subvolume
+            | number::delete_subvolume
+            | number::set_quota
+            | number::remove_quota
+            | number::revoke_tokens
+    )
+}
+
+/// Returns whether a call is for the owner of the volume, who could read all of it anyway.
+fn is_for_owner(number: u16) -> bool {
+    matches!(
+        number,
+        number::revoke_tokens
+            | number::paths_of
+            | number::make_subvolume
+            | number::open_subvolume
+            | number::delete_subvolume
+            | number::set_quota
+            | number::remove_quota
+            | number::quotas
+            | number::keep_removed
+            | number::inodes
+    )
+}
+
+/// Returns the name of a call, if there is one with this number.
+pub(crate) fn name_of(number: u16) -> Option<&'static str> {
+    ROWS.iter().find(|row| row.number == number).map(|row| row.name)
+}
+
+fn changes(number: u16) -> bool {
+    // Opening a file changes the volume only in some ways: the gate looks.
+    let depends = matches!(number, number::open_file | number::open_handle | number::put);
+    !depends && ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
+}
+
+/// A session, as far as its calls see it.
+pub(crate) struct Client {
+    /// Whose volume it is.
+    pub host: Arc<dyn Host>,
+    /// What it has open.
+    pub nodes: Nodes,
+    /// It may do all that the volume's owner may.
+    pub is_owner: bool,
+}
+
+impl Client {
+    /// Answers a question: appends its result to `out`.
+    pub(crate) fn answer(
+        &self,
+        number: u16,
+        who: &Caller,
+        question: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let host = &*self.host;
+        if is_for_owner(number) && !self.is_owner {
+            return Err(Code::NotPermitted.into());
+        }
+        let read_only = host.is_read_only();
+        if read_only && changes(number) {
+            return Err(Code::ReadOnly.into());
+        }
+        let (mut args, mut out) = (Reader::new(question), Writer::new(out));
+        let mut gate = Gate::new(&self.nodes, host.calls(), host.top(), read_only, number);
+        match number {
+            number::close => {
+                let node = Node::take(&mut args)?;
+                let open = self.nodes.remove(node).ok_or(Code::BadHandle)?;
+                close(host.calls(), open);
+                Ok(())
+            }
+            number::read => read(&mut gate, who, &mut args, &mut out),
+            number::get => self.get(&mut gate, who, &mut args, &mut out),
+            number::list => list(&mut gate, who, &mut args, &mut out),
+            number::stat_many => stat_many(&mut gate, who, &mut args, &mut out),
+            number::batch => batch(&mut gate, who, &mut args),
+            number::inodes => {
+                let (after, at_most): (Ino, u32) = Take::take(&mut args)?;
+                let at_most = (at_most as usize).min(INODES_MAX);
+                gate.calls.inodes(who, after, at_most)?.put(&mut out);
+                Ok(())
+            }
+            _ => calls::answer(&mut gate, who, &mut args, &mut out),
+        }
+    }
+
+    fn get(
+        &self,
+        gate: &mut Gate<'_>,
+        who: &Caller,
+        args: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<()> {
+        let (dir, path): (Node, &[u8]) = Take::take(args)?;
+        args.end()?;
+        let dir = dir.admit(gate)?;
+        let how = calls::How { read: true, ..calls::How::default() };
+        let opened = gate.calls.open_file(who, dir, path, how)?;
+        let size = usize::try_from(opened.attr.size).unwrap_or(usize::MAX);
+        let result = (|| {
+            let mut bytes = vec![0; size.min(GOT_MAX)];
+            let read = gate.calls.read(who, opened.node, 0, &mut bytes)?;
+            bytes.truncate(read);
+            let open = Open { node: opened.node, read: true, write: false, append: false };
+            let more = match size > GOT_MAX {
+                true => Some(self.nodes.add(open)?),
+                false => None,
+            };
+            (opened.attr, more).put(out);
+            out.bytes(&bytes);
+            Ok(more.is_some())
+        })();
+        if !matches!(result, Ok(true)) {
+            close(gate.calls, opened.node);
+        }
+        result.map(drop)
+    }
+}
+
+fn read(
+    gate: &mut Gate<'_>,
+    who: &Caller,
+    args: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Result<()> {
+    let ((file, at), len): ((Node, u64), u32) = Take::take(args)?;
+    args.end()?;
+    let file = file.admit(gate)?;
+    let len = len as usize;
+    if len > READ_MAX {
+        return Err(too_much());
+    }
+    let read = gate.calls.read(who, file, at, out.room(len))?;
+    out.truncate(read);
+    Ok(())
+}
+
+fn list(
+    gate: &mut Gate<'_>,
+    who: &Caller,
+    args: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Result<()> {
+    let (top, path): (Node, &[u8]) = Take::take(args)?;
+    let listing = Listing::take(args)?;
+    args.end()?;
+    let top = top.admit(gate)?;
+    let ino = match path {
+        b"" => gate.calls.attr(who, top)?.ino,
+        path => gate.calls.find(who, top, path, true)?.ino,
+    };
+    true.put(out);
+    let head = out.len();
+    let mut is_last = true;
+    let listed = gate.calls.list(who, top, path, ino, &listing, &mut |entry, stat| {
+        let before = out.len();
+        put_entry(entry, &stat, out);
+        is_last = out.len() <= LISTED_MAX;
+        if !is_last {
+            out.truncate(before);
+        }
+        is_last
+    });
+    match listed {
+        // What was found before the error is told, and the error with the next question.
+        Err(_) if out.len() > head => is_last = false,
+        Err(error) => return Err(error),
+        Ok(()) => {}
+    }
+    out.set_first(u8::from(is_last));
+    Ok(())
+}
+
+fn stat_many(
+    gate: &mut Gate<'_>,
+    who: &Caller,
+    args: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Result<()> {
+    let ((dir, want), freshness): ((Node, Fields), Freshness) = Take::take(args)?;
+    let dir = dir.admit(gate)?;
+    let mut names: Vec<&[u8]> = Vec::new();
+    while !args.is_at_end() {
+        names.push(Take::take(args)?);
+    }
+    gate.calls.stat_many(who, dir, &names, want, freshness)?.put(out);
+    Ok(())
+}
+
+fn batch(gate: &mut Gate<'_>, who: &Caller, args: &mut Reader<'_>) -> Result<()> {
+    let dir = Node::take(args)?.admit(gate)?;
+    let mut changes = Vec::new();
+    while !args.is_at_end() {
+        changes.push(Take::take(args)?);
+    }
+    gate.calls.batch(who, dir, &changes)
+}
+
+/// The error of a call that has panicked.
+#[cold]
+pub(crate) fn panicked(number: u16) -> Error {
+    tracing::error!(call = name_of(number), "a call of a session panicked");
+    Code::Io.into()
+}

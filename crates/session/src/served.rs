@@ -1,0 +1,347 @@
+//! A session at its server: the lanes of a client, and what is under way in them.
+
+use crate::connect::{BECOME, PART, REST, word};
+use crate::lane::{self, Door};
+use crate::memory::{LANES, Memory, ROOM};
+use crate::nodes::Nodes;
+use crate::peer::Peer;
+use crate::serve::{Client, Host, is_slow, panicked};
+use crate::wire::{Put, Reader, Writer, take_caller};
+use parking_lot::Mutex;
+use rustix::thread::futex;
+use shoal_base::{Code, Error, Result};
+use shoal_engine::{AtOnce, Caller, at_once};
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Bytes of questions in parts and of answers that wait, of one session. A batch of as many bytes
+/// takes about a second.
+const HELD_MAX: usize = 256 << 20;
+/// Bytes of a question that is worth a thread of its own: others would wait for it.
+const LONG: usize = 128 << 10;
+/// Callers that a session may act for.
+const CALLERS_MAX: usize = 4096;
+
+/// A session.
+pub(crate) struct Served {
+    /// Its number at this server.
+    pub id: u64,
+    /// The process that has connected.
+    pub peer: Peer,
+    /// The connection: closed by the client's death.
+    pub socket: OwnedFd,
+    /// A bell for each thread that looks.
+    pub bells: Vec<OwnedFd>,
+    /// The thread that looks for its questions, by number and one; 0: none, it must be called.
+    pub watcher: AtomicUsize,
+    /// The client has gone.
+    pub gone: AtomicBool,
+    /// Questions that were answered.
+    pub answered: AtomicU64,
+    client: Client,
+    memory: Memory,
+    lanes: [Lane; LANES],
+    /// Lanes whose questions were taken and not yet looked at.
+    todo: AtomicU32,
+    callers: Mutex<Vec<Caller>>,
+    held: AtomicUsize,
+}
+
+/// What the server keeps of a lane.
+#[derive(Default)]
+struct Lane {
+    /// A question is in work. A client that asks another one meanwhile breaks the protocol.
+    busy: AtomicBool,
+    /// Parts of a question, and the rest of an answer.
+    parts: Mutex<Parts>,
+}
+
+#[derive(Default)]
+struct Parts {
+    question: Vec<u8>,
+    answer: Vec<u8>,
+    /// How much of the answer the client has.
+    told: usize,
+}
+
+/// A question that was copied.
+pub(crate) struct Question {
+    lane: usize,
+    number: u32,
+    who: u32,
+    umask: u32,
+    bytes: Vec<u8>,
+}
+
+/// What has become of a question.
+pub(crate) enum Looked {
+    /// There was none.
+    Nothing,
+    /// It is answered.
+    Answered,
+    /// It is for a thread that may wait.
+    Waits(Question),
+}
+
+impl Served {
+    /// Begins a session.
+    pub(crate) fn new(
+        id: u64,
+        host: Arc<dyn Host>,
+        (peer, groups): (Peer, Vec<u32>),
+        (socket, memory, bells): (OwnedFd, Memory, Vec<OwnedFd>),
+    ) -> Served {
+        let own = Caller { groups: groups.into(), ..Caller::user(peer.uid, peer.gid) };
+        let is_owner = peer.is_trusted();
+        Served {
+            id,
+            peer,
+            socket,
+            bells,
+            watcher: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+            answered: AtomicU64::new(0),
+            client: Client { host, nodes: Nodes::default(), is_owner },
+            memory,
+            lanes: std::array::from_fn(|_| Lane::default()),
+            todo: AtomicU32::new(0),
+            callers: Mutex::new(vec![own]),
+            held: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its words beside the lanes.
+    pub(crate) fn door(&self) -> Door<'_, AtomicU32> {
+        Door { waiting: self.memory.waiting(), watched: self.memory.watched() }
+    }
+
+    /// Makes a thread the one that looks for its questions; `false`: another one is.
+    pub(crate) fn is_watched_by(&self, number: usize) -> bool {
+        let order = Ordering::SeqCst;
+        self.watcher.compare_exchange(0, number + 1, order, order).is_ok()
+    }
+
+    /// Number of files that it has open.
+    pub(crate) fn open_nodes(&self) -> usize {
+        self.client.nodes.len()
+    }
+
+    /// Answers at most one question, so that sessions take turns. Quick ones at once, in memory of
+    /// the calling thread; others are handed out.
+    #[inline]
+    pub(crate) fn look(&self, memory: &mut (Vec<u8>, Vec<u8>)) -> Looked {
+        let taken = self.door().take();
+        let todo = match taken {
+            0 => self.todo.load(Ordering::Relaxed),
+            new => self.todo.fetch_or(new, Ordering::Relaxed) | new,
+        };
+        if todo == 0 {
+            return Looked::Nothing;
+        }
+        let lane = todo.trailing_zeros() as usize;
+        let bit = 1 << lane;
+        if self.todo.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
+            return Looked::Nothing;
+        }
+        self.begin(lane, memory)
+    }
+
+    fn begin(&self, lane: usize, (question, answer): &mut (Vec<u8>, Vec<u8>)) -> Looked {
+        let state = self.memory.lane(lane, word::STATE);
+        if self.lanes[lane].busy.swap(true, Ordering::Acquire) {
+            return Looked::Nothing;
+        }
+        if !lane::is_asked(state) {
+            self.lanes[lane].busy.store(false, Ordering::Release);
+            return Looked::Nothing;
+        }
+        // Each word once: the client may change it at any moment.
+        let head = |at| self.memory.lane(lane, at).load(Ordering::Relaxed);
+        let (number, len, who, umask) =
+            (head(word::NUMBER), head(word::LEN) as usize, head(word::WHO), head(word::UMASK));
+        question.clear();
+        self.memory.read(lane, len.min(ROOM), question);
+        let is_plain = u16::try_from(number).is_ok();
+        if !is_plain || self.held.load(Ordering::Relaxed) > 0 {
+            return self.special(Question {
+                lane,
+                number,
+                who,
+                umask,
+                bytes: std::mem::take(question),
+            });
+        }
+        if is_slow(number as u16) || len > LONG {
+            let bytes = std::mem::take(question);
+            return Looked::Waits(Question { lane, number, who, umask, bytes });
+        }
+        answer.clear();
+        match at_once(|| self.call(number as u16, (who, umask), question, answer)) {
+            AtOnce::Done(outcome) => {
+                self.reply(lane, outcome, answer);
+                Looked::Answered
+            }
+            AtOnce::Refused { .. } => {
+                let bytes = std::mem::take(question);
+                Looked::Waits(Question { lane, number, who, umask, bytes })
+            }
+        }
+    }
+
+    /// Answers a question on a thread that may wait.
+    pub(crate) fn answer(&self, question: &Question) {
+        let mut answer = Vec::new();
+        let Question { lane, number, who, umask, bytes } = question;
+        let outcome = self.call(*number as u16, (*who, *umask), bytes, &mut answer);
+        self.held.fetch_sub(self.held_by(bytes.len()), Ordering::Relaxed);
+        self.reply(*lane, outcome, &mut answer);
+    }
+
+    /// Bytes that a question of this length is counted with, beyond what fits into a lane.
+    fn held_by(&self, len: usize) -> usize {
+        if len > ROOM { len } else { 0 }
+    }
+
+    fn call(
+        &self,
+        number: u16,
+        (who, umask): (u32, u32),
+        question: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<()> {
+        let caller = {
+            let callers = self.callers.lock();
+            let known = callers.get(who as usize).cloned();
+            Caller { umask: umask & 0o777, ..known.ok_or(Code::Invalid)? }
+        };
+        let call = || self.client.answer(number, &caller, question, answer);
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked(number)))
+    }
+
+    /// A question in parts, the rest of an answer, another caller.
+    #[cold]
+    fn special(&self, mut question: Question) -> Looked {
+        let lane = question.lane;
+        let mut parts = self.lanes[lane].parts.lock();
+        let outcome = match question.number {
+            REST => {
+                drop(parts);
+                self.tell_rest(lane);
+                return Looked::Answered;
+            }
+            BECOME => self.other_caller(&question.bytes).map(|number| {
+                let mut answer = Vec::new();
+                number.put(&mut Writer::new(&mut answer));
+                answer
+            }),
+            number if number & PART != 0 => {
+                let more = question.bytes.len();
+                match self.held.fetch_add(more, Ordering::Relaxed) + more <= HELD_MAX {
+                    true => {
+                        parts.question.append(&mut question.bytes);
+                        Ok(Vec::new())
+                    }
+                    false => {
+                        self.held.fetch_sub(more, Ordering::Relaxed);
+                        let message =
+                            format!("a session holds at most {} MiB of questions", HELD_MAX >> 20);
+                        Err(Error::refused(Code::TooBig, message))
+                    }
+                }
+            }
+            number if u16::try_from(number).is_ok() => {
+                if !parts.question.is_empty() {
+                    self.held.fetch_add(question.bytes.len(), Ordering::Relaxed);
+                    let whole = std::mem::take(&mut parts.question);
+                    let last = std::mem::replace(&mut question.bytes, whole);
+                    question.bytes.extend_from_slice(&last);
+                }
+                return Looked::Waits(question);
+            }
+            _ => Err(Code::NotSupported.into()),
+        };
+        drop(parts);
+        let (outcome, mut answer) = match outcome {
+            Ok(answer) => (Ok(()), answer),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        self.reply(lane, outcome, &mut answer);
+        Looked::Answered
+    }
+
+    /// Makes a caller known for whom the client wants to act. Only the superuser may.
+    fn other_caller(&self, question: &[u8]) -> Result<u32> {
+        if !self.client.is_owner {
+            let message = "only the superuser may act for others: connect as the user";
+            return Err(Error::refused(Code::NotPermitted, message));
+        }
+        let mut args = Reader::new(question);
+        let caller = take_caller(&mut args)?;
+        args.end()?;
+        let mut callers = self.callers.lock();
+        if callers.len() == CALLERS_MAX {
+            let message = format!("a session acts for at most {CALLERS_MAX} users");
+            return Err(Error::refused(Code::NoMemory, message));
+        }
+        callers.push(caller);
+        Ok((callers.len() - 1) as u32)
+    }
+
+    /// Writes an answer into its lane, and tells the client.
+    fn reply(&self, lane: usize, outcome: Result<()>, answer: &mut Vec<u8>) {
+        let failed = outcome.is_err();
+        if let Err(error) = outcome {
+            answer.clear();
+            error.put(&mut Writer::new(answer));
+        }
+        let mut more = 0;
+        if answer.len() > ROOM {
+            more = answer.len() - ROOM;
+            let mut parts = self.lanes[lane].parts.lock();
+            (parts.answer, parts.told) = (std::mem::take(answer), ROOM);
+            self.memory.write(lane, &parts.answer[..ROOM]);
+        } else {
+            self.memory.write(lane, answer);
+        }
+        let len = if more > 0 { ROOM } else { answer.len() };
+        self.tell(lane, failed, len, more);
+    }
+
+    #[cold]
+    fn tell_rest(&self, lane: usize) {
+        let mut parts = self.lanes[lane].parts.lock();
+        let rest = &parts.answer[parts.told..];
+        let (now, more) = (rest.len().min(ROOM), rest.len().saturating_sub(ROOM));
+        self.memory.write(lane, &rest[..now]);
+        parts.told += now;
+        if more == 0 {
+            (parts.answer, parts.told) = (Vec::new(), 0);
+        }
+        drop(parts);
+        self.tell(lane, false, now, more);
+    }
+
+    #[inline]
+    fn tell(&self, lane: usize, failed: bool, len: usize, more: usize) {
+        let head = |at, value| self.memory.lane(lane, at).store(value, Ordering::Relaxed);
+        head(word::FAILED, u32::from(failed));
+        head(word::ANSWER, len as u32);
+        head(word::MORE, more.min(u32::MAX as usize) as u32);
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        // Before the client knows: its next question in this lane may come at once.
+        self.lanes[lane].busy.store(false, Ordering::Release);
+        let state = self.memory.lane(lane, word::STATE);
+        if lane::answered(state) {
+            // Nobody there has been woken by something else.
+            let _ = futex::wake(state, futex::Flags::empty(), 1);
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.client.nodes.close_all(self.client.host.calls());
+    }
+}
