@@ -413,6 +413,11 @@ impl Volume {
         self.quotas().of(ino).ok().flatten().map_or(whole, |quota| quota.shown_in(whole))
     }
 
+    /// Returns the volume's UUID.
+    pub fn id(&self) -> [u8; 16] {
+        self.state.store.checkpoints().superblock().id
+    }
+
     /// Returns facts about the volume.
     pub fn info(&self) -> VolumeInfo {
         let sb = self.state.store.checkpoints().superblock();

@@ -6,7 +6,6 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `table` | the kernel's list of mounts |
-//! | `peer` | the process at the other end of a socket |
 //! | `listings` | directory listings that the kernel keeps |
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
@@ -38,7 +37,7 @@
 mod about;
 mod listings;
 mod pages;
-mod peer;
+
 pub mod protocol;
 mod stats;
 mod stripped;
@@ -87,7 +86,7 @@ pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};
 pub use mount::options::MountOptions;
 pub use observe::top::Load;
-pub use peer::{Peer, peer_of};
 pub use protocol::traced::Facts;
 pub use report::json::Durations;
+pub use shoal_session::{Peer, peer_of};
 pub use stats::Stat;

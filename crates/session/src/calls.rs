@@ -51,6 +51,9 @@ pub struct How {
     pub mode: u32,
 }
 
+/// Offset of a write that appends.
+pub const AT_END: u64 = u64::MAX;
+
 /// Whether a call changes the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
@@ -115,8 +118,6 @@ rows! {
     23 remove_xattr Changes (dir: Node, path: &[u8], follow: bool, name: &[u8]) -> ();
     /// Changes the size of an open file: the node must be open for writing.
     24 set_size Changes (file: Node, size: u64) -> ();
-    /// Writes; returns where, and how many bytes. A file open for appending is written at its end.
-    25 write Changes (file: Node, at: u64, bytes: &[u8]) -> (u64, u64);
     /// Allocates, or makes a hole.
     26 allocate Changes (file: Node, mode: Fallocate, at: u64, len: u64) -> ();
     /// Next data, or hole.
@@ -125,8 +126,6 @@ rows! {
     28 fsync Reads (node: Node, data_only: bool) -> ();
     /// Makes everything durable.
     29 sync Reads () -> ();
-    /// Writes a whole small file: makes it, or cuts it, writes, and closes it.
-    30 put Changes (dir: Node, path: &[u8], how: How, bytes: &[u8]) -> Attr;
     /// A token for what a path leads to.
     31 share Reads (dir: Node, path: &[u8], rights: Rights, lifetime: Duration) -> Token;
     /// Makes all tokens invalid.
@@ -164,12 +163,19 @@ rows! {
     /// The volume's number.
     48 volume_id Reads () -> [u8; 16];
     by hand:
+    /// Writes; returns where, and how many bytes: fewer than all only when space ran out on the way.
+    /// `at` of [`AT_END`] appends: what others write at the same time comes before or after.
+    25 write Changes (file: Node, at: u64, bytes: &[u8]) -> (u64, u64);
+    /// Writes a whole file: opens it as `how` says, which usually makes or cuts it, writes all
+    /// bytes, and closes it. After an error a part may have been written.
+    30 put Changes (dir: Node, path: &[u8], how: How, bytes: &[u8]) -> ();
     /// Reads into `into`; fewer bytes only at the end of the file.
     64 read Reads (file: Node, at: u64, into: &mut [u8]) -> usize;
     /// Reads a whole file: its attributes, and its contents behind what is in `into`.
     65 get Reads (dir: Node, path: &[u8], into: &mut Vec<u8>) -> Attr;
     /// Lists a part of a directory: `path` below an open node, which had the inode number `ino`
-    /// when it was found. Whoever has the volume open takes the number, others the path.
+    /// when it was found. An open volume uses the number, a session the path. The caller must be
+    /// allowed to list the directory and, if attributes are wanted, to search it.
     66 list Reads (
         top: Node, path: &[u8], ino: Ino, listing: &Listing, each: &mut EachEntry<'_>
     ) -> ();
@@ -181,4 +187,7 @@ rows! {
     68 batch Changes (dir: Node, changes: &[BatchOp<'_>]) -> ();
     /// Scans the inodes of a subvolume behind `after`, at most `at_most`, in their order.
     69 inodes Reads (after: Ino, at_most: usize) -> Vec<Attr>;
+    /// Attributes of an entry that a listing of an open directory has returned; `ESTALE` if it has
+    /// been removed. An open volume uses the number, a session the name.
+    70 entry Reads (dir: Node, name: &[u8], ino: Ino) -> Attr;
 }

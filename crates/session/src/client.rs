@@ -1,7 +1,8 @@
 //! The calls of a client: each is sent to the server, and its answer awaited.
 
+use crate::calls::{Calls, How, Node};
 use crate::wire::{Reader, Take, Writer};
-use shoal_engine::{Caller, Result};
+use shoal_engine::{Caller, Code, Result};
 
 /// A way to a server.
 pub trait Link: Send + Sync {
@@ -65,6 +66,39 @@ macro_rules! by_hand {
                 }
             }
             Ok(done)
+        }
+
+        fn write(&self, who: &Caller, file: Node, at: u64, bytes: &[u8]) -> Result<(u64, u64)> {
+            let (mut start, mut done) = (at, 0);
+            loop {
+                let rest = &bytes[done..];
+                let piece = &rest[..rest.len().min(crate::wire::WRITE_MAX)];
+                let to = if at == AT_END { AT_END } else { at + done as u64 };
+                let wrote = self.call(number::write, who, |out| {
+                    crate::wire::Put::put(&((file, to), piece), out);
+                });
+                let (place, written): (u64, u64) = match wrote {
+                    // What was written before is told; the next write meets the error again.
+                    Err(_) if done > 0 => return Ok((start, done as u64)),
+                    wrote => wrote?,
+                };
+                if done == 0 {
+                    start = place;
+                }
+                done += (written as usize).min(piece.len());
+                if (written as usize) < piece.len() || done == bytes.len() {
+                    return Ok((start, done as u64));
+                }
+            }
+        }
+
+        fn put(&self, who: &Caller, dir: Node, path: &[u8], how: How, bytes: &[u8]) -> Result<()> {
+            if bytes.len() > crate::wire::WRITE_MAX {
+                return crate::client::put_long(self, who, (dir, path), how, bytes);
+            }
+            self.call(number::put, who, |out| {
+                crate::wire::Put::put(&((dir, path), (how, bytes)), out);
+            })
         }
 
         fn get(&self, who: &Caller, dir: Node, path: &[u8], into: &mut Vec<u8>) -> Result<Attr> {
@@ -168,6 +202,14 @@ macro_rules! by_hand {
             }
             Ok(found)
         }
+
+        fn entry(&self, who: &Caller, dir: Node, name: &[u8], ino: Ino) -> Result<Attr> {
+            match self.find(who, dir, name, false) {
+                Ok(attr) if attr.ino == ino => Ok(attr),
+                Err(e) if !e.is(shoal_engine::Code::NotFound) => Err(e),
+                _ => Err(shoal_engine::Code::Stale.into()),
+            }
+        }
     };
 }
 
@@ -175,19 +217,43 @@ pub(crate) use by_hand;
 
 /// Reads what is behind the part of a file that is in `into` from `before` on.
 pub(crate) fn rest(
-    calls: &dyn crate::calls::Calls,
+    calls: &dyn Calls,
     who: &Caller,
-    node: crate::calls::Node,
+    node: Node,
     size: u64,
     before: usize,
     into: &mut Vec<u8>,
 ) -> Result<()> {
     let have = into.len() - before;
     let more = usize::try_from(size).unwrap_or(usize::MAX).saturating_sub(have);
-    into.try_reserve_exact(more).map_err(|_| shoal_engine::Code::NoMemory)?;
+    into.try_reserve_exact(more).map_err(|_| Code::NoMemory)?;
     let end = into.len();
     into.resize(end + more, 0);
     let read = calls.read(who, node, have as u64, &mut into[end..])?;
     into.truncate(end + read);
     Ok(())
+}
+
+/// Writes a whole file that is longer than a question.
+pub(crate) fn put_long(
+    calls: &dyn Calls,
+    who: &Caller,
+    (dir, path): (Node, &[u8]),
+    how: How,
+    bytes: &[u8],
+) -> Result<()> {
+    let node = calls.open_file(who, dir, path, how)?.node;
+    let write = || {
+        let mut done = 0;
+        while done < bytes.len() {
+            match calls.write(who, node, done as u64, &bytes[done..])?.1 {
+                0 => return Err(Code::NoSpace.into()),
+                written => done += written as usize,
+            }
+        }
+        Ok(())
+    };
+    let written = write();
+    let closed = calls.close(who, node);
+    written.and(closed)
 }

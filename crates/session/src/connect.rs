@@ -24,21 +24,21 @@ use std::time::{Duration, Instant};
 /// Words of a lane's head.
 pub(crate) mod word {
     /// The state.
-    pub const STATE: usize = 0;
+    pub(crate) const STATE: usize = 0;
     /// Number of the call, or of a part of one; see [`super::PART`].
-    pub const NUMBER: usize = 1;
+    pub(crate) const NUMBER: usize = 1;
     /// Bytes of the question.
-    pub const LEN: usize = 2;
+    pub(crate) const LEN: usize = 2;
     /// The caller: 0 is the session's, others are made known before.
-    pub const WHO: usize = 3;
+    pub(crate) const WHO: usize = 3;
     /// The caller's umask.
-    pub const UMASK: usize = 4;
+    pub(crate) const UMASK: usize = 4;
     /// 0: the answer is the result; 1: an error.
-    pub const FAILED: usize = 8;
+    pub(crate) const FAILED: usize = 8;
     /// Bytes of the answer.
-    pub const ANSWER: usize = 9;
+    pub(crate) const ANSWER: usize = 9;
     /// Bytes of it that are still to be asked for.
-    pub const MORE: usize = 10;
+    pub(crate) const MORE: usize = 10;
 }
 
 /// Set in the number of a call: more of the question follows.
@@ -93,8 +93,7 @@ impl Session {
         let address = SocketAddrUnix::new(path).map_err(|e| place(&e))?;
         let flags = SocketFlags::CLOEXEC;
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let socket =
-            rustix::net::socket_with(family, kind, flags, None).map_err(|e| place(&e))?;
+        let socket = rustix::net::socket_with(family, kind, flags, None).map_err(|e| place(&e))?;
         rustix::net::connect(&socket, &address).map_err(|e| match e {
             rustix::io::Errno::CONNREFUSED => place(&"no server listens: it has ended"),
             e => place(&e),
@@ -104,10 +103,7 @@ impl Session {
         let groups = rustix::process::getgroups().unwrap_or_default();
         let own = Caller {
             groups: groups.into_iter().map(|group| group.as_raw()).collect(),
-            ..Caller::user(
-                rustix::process::geteuid().as_raw(),
-                rustix::process::getegid().as_raw(),
-            )
+            ..Caller::user(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
         };
         Ok(Session {
             memory,
@@ -124,6 +120,11 @@ impl Session {
     /// The volume that the server serves.
     pub fn volume(&self) -> [u8; 16] {
         self.welcome.volume
+    }
+
+    /// The user for whom the server makes calls.
+    pub fn caller(&self) -> &Caller {
+        &self.own
     }
 
     /// Takes a lane. As many calls as there are lanes may be under way.

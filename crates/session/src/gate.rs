@@ -1,7 +1,7 @@
 //! The gate of a session: its clients' nodes become those of the volume on the way in, and the other
 //! way round on the way out. Nothing else that a client says is a place in the volume.
 
-use crate::calls::{Calls, How, Node, Opened, number};
+use crate::calls::{AT_END, Calls, How, Node, Opened, number};
 use crate::nodes::{Nodes, Open, close};
 use shoal_engine::{
     Attr, ChangeMark, Code, Fallocate, Fields, Freshness, Handle, Ino, Quota, QuotaLimits,
@@ -102,7 +102,7 @@ impl Admit for Node {
 impl Admit for u64 {
     fn admit(self, gate: &mut Gate<'_>) -> Result<u64> {
         Ok(match gate.number {
-            number::write if gate.appends => u64::MAX,
+            number::write if gate.appends => AT_END,
             _ => self,
         })
     }

@@ -5,11 +5,13 @@
 //! | module | what |
 //! | --- | --- |
 //! | `rows` | the macro of the table |
+//! | `told` | notices of changes to a mount |
 //! | [`calls`] | the calls: one line each, from which all the rest is made |
 //! | [`wire`] | their bytes |
 //! | [`client`] | sends them, and awaits the answers |
 //! | `peer` | the process at the other end of a socket |
 //! | [`lane`], [`memory`], [`hello`] | the words that both sides share, where they lie, and how it begins |
+//! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
 //! | [`connect`] | the client's end |
 //! | `nodes`, `gate`, [`serve`] | what a session has open, and the answer to a question |
@@ -17,6 +19,7 @@
 //! | [`server`] | the server's end |
 
 mod rows;
+mod told;
 
 pub mod calls;
 pub mod wire;
@@ -24,6 +27,7 @@ pub mod wire;
 pub mod client;
 
 mod peer;
+pub mod place;
 mod waiting;
 
 pub mod hello;
@@ -42,10 +46,11 @@ mod served;
 
 pub mod server;
 
-pub use calls::{Calls, EachEntry, Effect, How, Node, Opened, ROWS};
+pub use calls::{AT_END, Calls, EachEntry, Effect, How, Node, Opened, ROWS};
 pub use client::Remote;
 pub use connect::Session;
 pub use peer::{Peer, groups_of, peer_of};
 pub use rows::Row;
 pub use serve::Host;
 pub use server::{Load, Server};
+pub use told::Told;

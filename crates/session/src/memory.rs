@@ -178,8 +178,7 @@ impl Memory {
     /// Gives the pages of a lane's place back, when it will not be used soon. For the client, whose
     /// memory they are.
     pub fn give_back(&self, file: impl AsFd, lane: usize) {
-        let flags =
-            rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let at = (HEAD_BYTES + lane * LANE_BYTES + HEAD_BYTES) as u64;
         // Without it, they stay.
         let _ = rustix::fs::fallocate(file, flags, at, (LANE_BYTES - HEAD_BYTES) as u64);

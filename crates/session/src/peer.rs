@@ -38,9 +38,7 @@ pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
         )
     };
     match result {
-        0 => {
-            Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid })
-        },
+        0 => Ok(Peer { pid: found.pid.cast_unsigned(), uid: found.uid, gid: found.gid }),
         _ => Err(io::Error::last_os_error()),
     }
 }

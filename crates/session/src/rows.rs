@@ -56,7 +56,7 @@ macro_rules! rows {
         ];
 
         /// Numbers of the rows.
-        #[allow(non_upper_case_globals, reason = "named as the calls are")]
+        #[allow(non_upper_case_globals, dead_code, reason = "named as the calls are; for those who need some")]
         pub(crate) mod number {
             $(pub(crate) const $name: u16 = $number;)*
             $(pub(crate) const $hand: u16 = $hand_number;)*

@@ -110,6 +110,21 @@ impl Client {
                 close(host.calls(), open);
                 Ok(())
             }
+            number::write => {
+                let ((file, at), bytes): ((Node, u64), &[u8]) = Take::take(&mut args)?;
+                args.end()?;
+                let (file, at) = (file.admit(&mut gate)?, at.admit(&mut gate)?);
+                gate.calls.write(who, file, at, bytes)?.put(&mut out);
+                Ok(())
+            }
+            number::put => {
+                let ((dir, path), (how, bytes)): ((Node, &[u8]), (calls::How, &[u8])) =
+                    Take::take(&mut args)?;
+                args.end()?;
+                let (dir, how) = (dir.admit(&mut gate)?, how.admit(&mut gate)?);
+                gate.calls.put(who, dir, path, how, bytes)?.put(&mut out);
+                Ok(())
+            }
             number::read => read(&mut gate, who, &mut args, &mut out),
             number::get => self.get(&mut gate, who, &mut args, &mut out),
             number::list => list(&mut gate, who, &mut args, &mut out),

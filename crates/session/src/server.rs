@@ -314,9 +314,8 @@ impl Shared {
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
         let watched = epoll::modify(events, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
-        let told = watched.and_then(|()| {
-            hello::answer(&session.socket, Ok((self.host.volume(), &bells)))
-        });
+        let told =
+            watched.and_then(|()| hello::answer(&session.socket, Ok((self.host.volume(), &bells))));
         if told.is_err() {
             self.farewell(id);
         }

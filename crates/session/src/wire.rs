@@ -6,10 +6,10 @@
 
 use crate::calls::{How, Node, Opened};
 use shoal_engine::{
-    Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Corrupt, DeviceFailure, DirEntry, Error, Fallocate,
-    Fields, FileKind, Filter, Freshness, Generation, Handle, Ino, Listing, Quota, QuotaLimits,
-    RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, SetTime, Stat, StatFs, Time, Token,
-    Totals, XattrFlags,
+    Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Corrupt, DeviceFailure, DirEntry, Error,
+    Fallocate, Fields, FileKind, Filter, Freshness, Generation, Handle, Ino, Listing, Quota,
+    QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, SetTime, Stat, StatFs, Time,
+    Token, Totals, XattrFlags,
 };
 use std::ops::{Bound, RangeInclusive};
 use std::time::Duration;
@@ -87,6 +87,8 @@ pub(crate) fn too_much() -> Error {
 
 /// Bytes of a file in one answer. Longer ones would let other sessions wait.
 pub(crate) const READ_MAX: usize = 128 << 10;
+/// Bytes of one write, which is one transaction.
+pub(crate) const WRITE_MAX: usize = 1 << 20;
 /// Inodes in one answer, at most.
 pub(crate) const INODES_MAX: usize = 4096;
 /// Names in one question, at most: an answer has an error for each.

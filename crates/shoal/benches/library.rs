@@ -54,7 +54,7 @@ fn ino(dir: &Dir) -> Ino {
 }
 
 fn raw_create(volume: &Volume, dir: &Dir, names: &[String]) {
-    let (raw, who, dir) = (volume.raw(), raw::Caller::root(), ino(dir));
+    let (raw, who, dir) = (volume.raw().unwrap(), raw::Caller::root(), ino(dir));
     for name in names {
         let file = raw.namespace().create(&who, dir, name.as_bytes(), 0o644).unwrap();
         raw.references().hold(file.ino, 1).unwrap();

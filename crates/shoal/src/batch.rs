@@ -259,7 +259,7 @@ impl<'a> Batch<'a> {
     pub(crate) fn commit(&self, dir: &Dir) -> Result<()> {
         let ops: Vec<BatchOp<'_>> =
             self.changes.iter().map(|change| change.op(&self.paths)).collect();
-        let done = dir.raw().batch(&dir.0.who, dir.0.ino, &ops);
+        let done = dir.calls().batch(dir.who(), dir.node(), &ops);
         done.map_err(|e| Error::new("batch", None, e))
     }
 }

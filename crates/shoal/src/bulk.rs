@@ -1,10 +1,9 @@
 //! Attributes of many files with one call.
 
 use crate::error::{Doing, Error, Result};
-use crate::raw::{Caller, Fields, FileKind, Freshness, Ino, InodeScan, Stat, StatItem};
+use crate::raw::{self, Fields, FileKind, Freshness, Ino, InodeScan, Stat};
 use crate::{AsPath, Dir, Metadata, Subvolume, Volume};
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 impl Dir {
@@ -35,20 +34,22 @@ impl Dir {
     /// # Errors Each path has its own result, with the errors of [`Dir::metadata`].
     pub fn metadata_many(&self, paths: &[impl AsPath]) -> Vec<Result<Metadata>> {
         let paths: Vec<&[u8]> = paths.iter().map(AsPath::as_path).collect();
-        let items: Vec<StatItem<'_>> =
-            paths.iter().map(|path| StatItem::Name(self.0.ino, name_in(path))).collect();
-        let mut found = Vec::with_capacity(paths.len());
-        let (bulk, who) = (self.raw().bulk(), &self.0.who);
-        bulk.stat_many(who, &items, Fields::ALL, Freshness::Force, &mut |at, answer| {
-            let path = paths[at];
+        let names: Vec<&[u8]> = paths.iter().map(|path| name_in(path)).collect();
+        let (calls, want) = (self.calls(), Fields::ALL);
+        let found = calls.stat_many(self.who(), self.node(), &names, want, Freshness::Force);
+        let found = match found {
+            Ok(found) => found,
+            Err(e) => paths.iter().map(|_| Err(e.clone())).collect(),
+        };
+        let one = |(path, answer): (&&[u8], raw::Result<Stat>)| {
             let special = matches!(name_in(path), b"" | b"." | b"..");
-            found.push(match answer.map(|stat| Stat::attr(&stat)) {
+            match answer.map(|stat| Stat::attr(&stat)) {
                 Ok(Some(attr)) if !special && attr.kind != FileKind::Symlink => Ok(Metadata(attr)),
                 Err(e) if !special => Err(Error::new("look up", Some(path), e)),
                 _ => self.metadata(path),
-            });
-        });
-        found
+            }
+        };
+        paths.iter().zip(found).map(one).collect()
     }
 }
 
@@ -56,6 +57,9 @@ impl Dir {
 fn name_in(path: &[u8]) -> &[u8] {
     if path.contains(&b'/') { b"" } else { path }
 }
+
+/// Inodes that are asked for at a time.
+const PAGE: usize = 512;
 
 /// A scan of all inodes of a subvolume, in the order of their numbers; see [`Volume::inodes`].
 #[derive(Clone, Debug)]
@@ -127,10 +131,25 @@ impl Inodes {
     /// when a block of inodes is damaged, those of the device. `each` has been called with the
     /// batches before it.
     pub fn for_each(&self, each: impl Fn(&[Metadata]) + Sync) -> Result<()> {
-        self.scan(self.threads, |batch| {
+        let Some(volume) = self.volume.raw() else { return self.for_each_page(&each) };
+        let scan = InodeScan { after: self.after, threads: self.threads };
+        let each = |batch: &[Metadata]| {
             each(batch);
             ControlFlow::Continue(())
-        })
+        };
+        let who = self.volume.superuser();
+        volume.bulk().bulkstat(who, scan, Metadata, each).done("scan inodes")
+    }
+
+    /// The same, of a volume that another process serves.
+    fn for_each_page(&self, each: &(impl Fn(&[Metadata]) + Sync)) -> Result<()> {
+        let mut scan = self.clone();
+        loop {
+            let page = scan.page(PAGE)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            scan.after = last.ino();
+            each(&page);
+        }
     }
 
     /// Returns the next inodes in the order of their numbers, at most `at_most`; fewer only at the
@@ -138,26 +157,8 @@ impl Inodes {
     ///
     /// # Errors Those of [`Inodes::for_each`]. After an error nothing of the page is returned.
     pub fn page(&self, at_most: usize) -> Result<Vec<Metadata>> {
-        let page = Mutex::new(Vec::new());
-        self.scan(1, |batch| {
-            let mut page = page.lock().unwrap_or_else(PoisonError::into_inner);
-            let wanted = at_most - page.len();
-            page.extend_from_slice(&batch[..wanted.min(batch.len())]);
-            match page.len() < at_most {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        })?;
-        Ok(page.into_inner().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn scan(
-        &self,
-        threads: usize,
-        each: impl Fn(&[Metadata]) -> ControlFlow<()> + Sync,
-    ) -> Result<()> {
-        let scan = InodeScan { after: self.after, threads };
-        let bulk = self.volume.raw().bulk();
-        bulk.bulkstat(&Caller::root(), scan, Metadata, each).done("scan inodes")
+        let (calls, who) = (self.volume.calls(), self.volume.superuser());
+        let page = calls.inodes(who, self.after, at_most).done("scan inodes")?;
+        Ok(page.into_iter().map(Metadata).collect())
     }
 }

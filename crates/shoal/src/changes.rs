@@ -1,7 +1,7 @@
 //! Changes below a directory since a mark.
 
 use crate::error::{Doing, Error, Result};
-use crate::raw::{self, Caller, ChangedName};
+use crate::raw::{self, ChangedName};
 use crate::{Dir, FileKind, Generation, Ino, Volume};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ impl Mark {
     /// # Errors
     /// Those of a sync; `Unsupported` for a volume without parent pointers.
     pub fn now(dir: &Dir) -> Result<Mark> {
-        dir.raw().changes().mark(dir.0.ino).map(Mark).done("make a mark")
+        dir.calls().mark(dir.who(), dir.node()).map(Mark).done("make a mark")
     }
 
     /// Waits until something in the volume may have changed since the mark, at most this long.
@@ -69,7 +69,7 @@ impl Mark {
     pub fn wait(&self, dir: &Dir, at_most: Duration) -> bool {
         let (end, mut pause) = (Instant::now().checked_add(at_most), WAIT_FIRST);
         loop {
-            if dir.raw().changes().is_newer(&self.0) {
+            if dir.calls().is_newer(dir.who(), self.0).unwrap_or(true) {
                 return true;
             }
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -224,7 +224,10 @@ impl Changes {
     /// from the future or from before a repair: call it again without a mark. `Unsupported` for a
     /// volume without parent pointers; those of the device, and of a sync.
     pub fn since(dir: &Dir, mark: Option<&Mark>) -> Result<Changes> {
-        let reader = dir.raw().changes().since(&dir.0.who, dir.0.ino, mark.map(|mark| &mark.0));
+        let begin = |volume: &raw::Volume| {
+            volume.changes().since(dir.who(), dir.0.ino, mark.map(|mark| &mark.0))
+        };
+        let reader = dir.volume().opened_here().and_then(begin);
         let reader = reader.done("read the changes of directory")?;
         Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), failed: false })
     }
@@ -245,7 +248,8 @@ impl Iterator for Changes {
 
     fn next(&mut self) -> Option<Result<Change>> {
         if self.batch.is_empty() && !self.failed {
-            match self.dir.raw().changes().next(&mut self.reader, BATCH) {
+            let volume = self.dir.volume().opened_here();
+            match volume.and_then(|volume| volume.changes().next(&mut self.reader, BATCH)) {
                 Ok(batch) => self.batch = batch.into(),
                 Err(e) => {
                     self.failed = true;
@@ -266,6 +270,6 @@ impl Volume {
     /// # Errors
     /// `ReadOnlyFilesystem`, `StorageFull`, those of the device.
     pub fn keep_removed_names(&self, keep: bool) -> Result<()> {
-        self.raw().changes().keep_removed(&Caller::root(), keep).done("keep removed names")
+        self.calls().keep_removed(self.superuser(), keep).done("keep removed names")
     }
 }

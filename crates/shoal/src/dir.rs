@@ -1,12 +1,13 @@
 //! Directories.
 
 use crate::error::{Doing, Error, Result};
-use crate::held::{Held, unless_stale};
+use crate::held::Held;
 use crate::metadata::times;
 use crate::path::to_path_buf;
-use crate::raw::{self, Attr, Code, Entry, FileKind, Ino, RenameFlags, SetAttr, TreeCheck};
+use crate::raw::{self, Attr, Caller, Code, RenameFlags, SetAttr};
 use crate::xattr::xattrs;
 use crate::{AsPath, Credentials, Handle, Metadata, Volume};
+use shoal_session::{Calls, Node, Opened};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,17 +21,33 @@ use std::time::SystemTime;
 pub struct Dir(pub(crate) Arc<Held>);
 
 impl Dir {
-    pub(crate) fn top(volume: Volume, ino: Ino, who: Credentials) -> Dir {
-        Dir(Arc::new(Held::top(volume, who.0, ino)))
+    /// Takes a directory that a call has opened.
+    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened) -> Dir {
+        Dir(Arc::new(Held::new(volume, who, opened)))
+    }
+
+    /// A directory that a call on this one has opened.
+    fn below(&self, opened: &Opened) -> Dir {
+        Dir::new(self.0.volume.clone(), self.0.who.clone(), opened)
     }
 
     #[inline]
-    pub(crate) fn raw(&self) -> &raw::Volume {
-        self.0.volume.raw()
+    pub(crate) fn calls(&self) -> &dyn Calls {
+        self.0.calls()
     }
 
-    fn target(&self) -> (&raw::Volume, &raw::Caller, Ino) {
-        (self.raw(), &self.0.who, self.0.ino)
+    #[inline]
+    pub(crate) fn who(&self) -> &Caller {
+        &self.0.who
+    }
+
+    #[inline]
+    pub(crate) fn node(&self) -> Node {
+        self.0.node
+    }
+
+    fn target(&self) -> (&dyn Calls, &Caller, Node) {
+        (self.calls(), &self.0.who, self.0.node)
     }
 
     /// A directory's credentials decide.
@@ -39,68 +56,9 @@ impl Dir {
         Ok(())
     }
 
-    /// The directory and the name that a path ends in.
     #[inline]
-    pub(crate) fn place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
-        match path.contains(&b'/') {
-            false => Ok((self.0.ino, path)),
-            true => self.raw().namespace().parent_beneath(&self.0.who, self.0.ino, path),
-        }
-    }
-
-    /// As [`Dir::place`], for a call that makes anything but a directory: it fails if the path ends
-    /// in a slash.
-    #[inline]
-    fn new_place<'p>(&self, path: &'p [u8]) -> raw::Result<(Ino, &'p [u8])> {
-        let (dir, name) = self.place(path)?;
-        if path.ends_with(b"/") {
-            self.raw().namespace().lookup(&self.0.who, dir, name)?;
-            return Err(Code::Exists.into());
-        }
-        Ok((dir, name))
-    }
-
-    /// The kind of the file at a path that ends in a slash, without following a symlink; `None` if
-    /// it does not end so.
-    fn kind_before_slash(
-        &self,
-        path: &[u8],
-        (dir, name): (Ino, &[u8]),
-    ) -> raw::Result<Option<FileKind>> {
-        // The call itself refuses "." and "..".
-        if !path.ends_with(b"/") || matches!(name, b"." | b"..") {
-            return Ok(None);
-        }
-        self.raw().namespace().lookup(&self.0.who, dir, name).map(|found| Some(found.kind))
-    }
-
-    /// Finds the inode that a path leads to.
-    #[inline]
-    pub(crate) fn find(&self, path: &[u8], follow: bool) -> raw::Result<Entry> {
-        let (who, dir) = (&self.0.who, self.0.ino);
-        let plain = !path.contains(&b'/') && !matches!(path, b"" | b"." | b"..");
-        if plain {
-            let entry = self.raw().namespace().lookup(who, dir, path)?;
-            if !follow || entry.kind != FileKind::Symlink {
-                return Ok(entry);
-            }
-        }
-        self.raw().namespace().resolve_beneath(who, dir, path, follow)
-    }
-
-    /// Runs a call on the inode that a path leads to. It is held during the call, so that no other
-    /// file gets its number; if another has taken its path, the call is made on that one.
-    pub(crate) fn on_found<T>(
-        &self,
-        path: &[u8],
-        follow: bool,
-        call: impl Fn(Held, &Attr) -> raw::Result<T>,
-    ) -> raw::Result<T> {
-        unless_stale(|| {
-            let attr = self.find(path, follow)?;
-            let held = Held::new(self.0.volume.clone(), self.0.who.clone(), &attr)?;
-            call(held, &attr)
-        })
+    fn find(&self, path: &[u8], follow: bool) -> raw::Result<Attr> {
+        self.calls().find(self.who(), self.node(), path, follow)
     }
 
     /// Opens a directory below this one. The empty path is this one.
@@ -109,11 +67,8 @@ impl Dir {
     /// `NotFound`, `NotADirectory`, `PermissionDenied`.
     pub fn open_dir(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
-        let open = |held, attr: &Attr| match attr.kind {
-            FileKind::Directory => Ok(Dir(Arc::new(held))),
-            _ => Err(Code::NotDirectory.into()),
-        };
-        self.on_found(path, true, open).doing("open directory", path)
+        let opened = self.calls().open_dir(self.who(), self.node(), path);
+        opened.map(|opened| self.below(&opened)).doing("open directory", path)
     }
 
     /// Makes a directory, with permissions 0777 less the umask, and opens it.
@@ -123,13 +78,8 @@ impl Dir {
     /// `StorageFull`.
     pub fn create_dir(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
-        let make = || {
-            let (dir, name) = self.place(path)?;
-            self.raw().namespace().mkdir(&self.0.who, dir, name, 0o777)
-        };
-        let attr = make().doing("make directory", path)?;
-        let found = Held::new(self.0.volume.clone(), self.0.who.clone(), &attr);
-        found.map(|held| Dir(Arc::new(held))).doing("make directory", path)
+        let made = self.calls().make_dir(self.who(), self.node(), path, 0o777);
+        made.map(|opened| self.below(&opened)).doing("make directory", path)
     }
 
     /// Makes a directory and the missing directories above it, and opens it. Succeeds if it exists.
@@ -139,38 +89,8 @@ impl Dir {
     /// of [`Dir::create_dir`].
     pub fn create_dir_all(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
-        if let Ok(dir) = self.open_dir(path) {
-            return Ok(dir);
-        }
-        // Up to the first directory whose parent exists, and down again.
-        let mut missing = Vec::new();
-        let mut above = path;
-        while let Err(e) = self.make_or_find_dir(above) {
-            if !e.is(Code::NotFound) || above.is_empty() {
-                return Err(Error::new("make directory", Some(above), e));
-            }
-            missing.push(above);
-            above = raw::split_parent(above).0;
-        }
-        for path in missing.into_iter().rev() {
-            self.make_or_find_dir(path).doing("make directory", path)?;
-        }
-        self.open_dir(path)
-    }
-
-    /// Makes a directory. Succeeds if it is there, also by a symlink.
-    fn make_or_find_dir(&self, path: &[u8]) -> raw::Result<()> {
-        let made = self.place(path).and_then(|(dir, name)| match name {
-            b"" => Ok(()),
-            _ => self.raw().namespace().mkdir(&self.0.who, dir, name, 0o777).map(drop),
-        });
-        match made {
-            Err(e) if e.is(Code::NotFound) => Err(e),
-            Err(_) if self.find(path, true).is_ok_and(|it| it.kind == FileKind::Directory) => {
-                Ok(())
-            }
-            made => made,
-        }
+        let made = self.calls().make_dirs(self.who(), self.node(), path, 0o777);
+        made.map(|opened| self.below(&opened)).doing("make directory", path)
     }
 
     /// Removes a name of a file. The file lives on as long as it has other names, or is open.
@@ -179,15 +99,7 @@ impl Dir {
     /// `NotFound`, `IsADirectory`, `PermissionDenied`; `NotADirectory` if the path ends in a slash.
     pub fn remove_file(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
-        let remove = || {
-            let (dir, name) = self.place(path)?;
-            match self.kind_before_slash(path, (dir, name))? {
-                None => self.raw().namespace().unlink(&self.0.who, dir, name),
-                Some(FileKind::Directory) => Err(Code::IsDirectory.into()),
-                Some(_) => Err(Code::NotDirectory.into()),
-            }
-        };
-        remove().doing("remove", path)
+        self.calls().unlink(self.who(), self.node(), path).doing("remove", path)
     }
 
     /// Removes an empty directory.
@@ -196,11 +108,7 @@ impl Dir {
     /// `NotFound`, `NotADirectory`, `DirectoryNotEmpty`, `PermissionDenied`.
     pub fn remove_dir(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
-        let remove = || {
-            let (dir, name) = self.place(path)?;
-            self.raw().namespace().rmdir(&self.0.who, dir, name)
-        };
-        remove().doing("remove directory", path)
+        self.calls().remove_dir(self.who(), self.node(), path).doing("remove directory", path)
     }
 
     /// Removes a directory with everything below it, as one change: when this returns the tree is
@@ -213,17 +121,7 @@ impl Dir {
     /// `ResourceBusy` for a subvolume, `InvalidInput` for a path that ends in `.` or `..`.
     pub fn remove_dir_all(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
-        let remove = || {
-            let (dir, name) = self.place(path)?;
-            let names = self.raw().namespace();
-            let kind = self.kind_before_slash(path, (dir, name))?;
-            if kind.is_some_and(|kind| kind != FileKind::Directory) {
-                self.find(path, true)?;
-                return Err(Code::NotDirectory.into());
-            }
-            names.remove_dir_tree(&self.0.who, dir, name, TreeCheck::Tree)
-        };
-        remove().doing("remove tree", path)
+        self.calls().remove_tree(self.who(), self.node(), path).doing("remove tree", path)
     }
 
     /// Renames a file or directory, and replaces what is there: a file by a file, an empty
@@ -247,40 +145,8 @@ impl Dir {
         flags: RenameFlags,
     ) -> Result<()> {
         let (from, to) = (from.as_path(), to.as_path());
-        let rename = || {
-            let (from_path, to_path) = (from, to);
-            let (from_dir, from) = self.place(from)?;
-            let (to_dir, to) = self.place(to)?;
-            if from_path.ends_with(b"/") || to_path.ends_with(b"/") {
-                self.may_have_slash((from_dir, from), (to_dir, to), to_path, flags)?;
-            }
-            self.raw().namespace().rename(&self.0.who, from_dir, from, to_dir, to, flags)
-        };
-        rename().doing("rename", from)
-    }
-
-    /// Only the names of directories may have a slash behind them.
-    #[cold]
-    fn may_have_slash(
-        &self,
-        (from_dir, from): (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        to_path: &[u8],
-        flags: RenameFlags,
-    ) -> raw::Result<()> {
-        if [from, to.1].iter().any(|name| matches!(*name, b"." | b"..")) {
-            return Ok(());
-        }
-        let is_dir = |found: &Entry| found.kind == FileKind::Directory;
-        let source = self.raw().namespace().lookup(&self.0.who, from_dir, from)?;
-        let target = self.kind_before_slash(to_path, to);
-        let both = match target {
-            Ok(Some(_)) if flags.noreplace => return Err(Code::Exists.into()),
-            Ok(Some(kind)) if flags.exchange => kind == FileKind::Directory,
-            Err(e) if !e.is(Code::NotFound) || flags.exchange => return Err(e),
-            _ => true,
-        };
-        if is_dir(&source) && both { Ok(()) } else { Err(Code::NotDirectory.into()) }
+        let node = self.node();
+        self.calls().rename(self.who(), node, from, node, to, flags).doing("rename", from)
     }
 
     /// Gives a file one more name.
@@ -289,17 +155,8 @@ impl Dir {
     /// `NotFound`, `AlreadyExists`, `PermissionDenied` for a directory, `CrossesDevices`.
     pub fn hard_link(&self, from: impl AsPath, to: impl AsPath) -> Result<()> {
         let (from, to) = (from.as_path(), to.as_path());
-        let link = |held: Held, _: &Attr| {
-            let (dir, name) = self.new_place(to)?;
-            match self.raw().namespace().link(&self.0.who, held.ino, dir, name) {
-                // Unlinked since it was found: there may be another at its path.
-                Err(_) if self.raw().attributes().getattr(held.ino)?.nlink == 0 => {
-                    Err(Code::Stale.into())
-                }
-                linked => linked.map(drop),
-            }
-        };
-        self.on_found(from, false, link).doing("link", to)
+        let node = self.node();
+        self.calls().link(self.who(), node, from, node, to).map(drop).doing("link", to)
     }
 
     /// Makes a symbolic link at `path`.
@@ -307,12 +164,9 @@ impl Dir {
     /// # Errors
     /// `AlreadyExists`, `NotFound`, `InvalidFilename` for a target of 4,096 bytes or more.
     pub fn symlink(&self, target: impl AsPath, path: impl AsPath) -> Result<()> {
-        let path = path.as_path();
-        let make = || {
-            let (dir, name) = self.new_place(path)?;
-            self.raw().namespace().symlink(&self.0.who, dir, name, target.as_path()).map(drop)
-        };
-        make().doing("make symlink", path)
+        let (target, path) = (target.as_path(), path.as_path());
+        let made = self.calls().symlink(self.who(), self.node(), path, target);
+        made.map(drop).doing("make symlink", path)
     }
 
     /// Target of a symbolic link.
@@ -320,8 +174,7 @@ impl Dir {
     /// # Errors `InvalidInput` for anything but a symlink.
     pub fn read_link(&self, path: impl AsPath) -> Result<PathBuf> {
         let path = path.as_path();
-        let target =
-            self.on_found(path, false, |held, _| self.raw().namespace().readlink(held.ino));
+        let target = self.calls().read_link(self.who(), self.node(), path);
         target.map(|target| to_path_buf(&target)).doing("read symlink", path)
     }
 
@@ -357,9 +210,7 @@ impl Dir {
     }
 
     fn set(&self, doing: &'static str, path: &[u8], set: SetAttr) -> Result<()> {
-        let set = self.on_found(path, true, |held, _| {
-            self.raw().attributes().setattr(&self.0.who, held.ino, &set).map(drop)
-        });
+        let set = self.calls().set_attr(self.who(), self.node(), path, true, set).map(drop);
         set.doing(doing, path)
     }
 
@@ -399,12 +250,12 @@ impl Dir {
     /// # Errors
     /// Those of the device; the volume is read-only then.
     pub fn sync_all(&self) -> Result<()> {
-        self.raw().files().fsync(self.0.ino, false).done("sync directory")
+        self.calls().fsync(self.who(), self.node(), false).done("sync directory")
     }
 
     /// A handle of this directory, which stays valid after renames and restarts.
     pub fn handle(&self) -> Result<Handle> {
-        let attr = self.raw().attributes().getattr(self.0.ino).done("make a handle")?;
+        let attr = self.calls().attr(self.who(), self.node()).done("make a handle")?;
         Ok(Handle::of(&attr))
     }
 
@@ -417,7 +268,7 @@ impl Dir {
 impl Volume {
     /// The top directory. Calls on it and below are checked against these credentials.
     pub fn root(&self, who: Credentials) -> Dir {
-        Dir::top(self.clone(), Ino::ROOT, who)
+        Dir(Arc::new(Held::top(self.clone(), who.0)))
     }
 }
 

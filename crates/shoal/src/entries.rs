@@ -2,7 +2,7 @@
 
 use crate::error::{Doing, Error, Result};
 use crate::path::to_path_buf;
-use crate::raw::{FileKind, Ino};
+use crate::raw::{self, Cookies, Fields, FileKind, Filter, Ino};
 use crate::{Dir, Metadata};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -46,7 +46,9 @@ impl Entry {
     ///
     /// # Errors `ESTALE` when the file has been removed.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.dir.raw().attributes().getattr(self.ino).map(Metadata).doing("look at", &self.name)
+        let (calls, who) = (self.dir.calls(), self.dir.who());
+        let attr = calls.entry(who, self.dir.node(), &self.name, self.ino);
+        attr.map(Metadata).doing("look at", &self.name)
     }
 }
 
@@ -73,7 +75,7 @@ impl Dir {
     /// # Errors
     /// `PermissionDenied`.
     pub fn entries(&self) -> Result<Entries> {
-        self.raw().attributes().access(&self.0.who, self.0.ino, 4).done("list directory")?;
+        self.calls().access(self.who(), self.node(), b"", 4).done("list directory")?;
         Ok(Entries::new(self.clone()))
     }
 }
@@ -85,7 +87,10 @@ impl Entries {
 
     fn fill(&mut self) -> Result<()> {
         let (dir, batch, cookie) = (&self.dir, &mut self.batch, &mut self.cookie);
-        let listed = dir.raw().directories().readdir(dir.0.ino, *cookie, &mut |entry| {
+        let cookies = Cookies::ALL.after(*cookie);
+        let listing = raw::Listing { cookies, want: Fields::NONE, filter: Filter::new() };
+        let (who, node) = (dir.who(), dir.node());
+        let listed = dir.calls().list(who, node, b"", dir.0.ino, &listing, &mut |entry, _| {
             if batch.len() == BATCH {
                 return false;
             }

@@ -1,10 +1,10 @@
 //! Files.
 
 use crate::error::{Doing, Error, Result};
-use crate::held::unless_stale;
-use crate::raw::{self, Attr, Caller, Code, Fallocate, FileKind, Generation, Ino, Rights, SetAttr};
+use crate::raw::{self, Attr, Caller, Code, Fallocate, Generation, Ino, Rights};
 use crate::xattr::xattrs;
 use crate::{AsPath, Dir, Handle, Metadata};
+use shoal_session::{AT_END, Calls, How, Node, Opened};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -80,7 +80,9 @@ impl FileOptions {
     /// `StorageFull`.
     pub fn open(&self, dir: &Dir, path: impl AsPath) -> Result<File> {
         let path = path.as_path();
-        self.open_in(dir, path).doing(if self.creates() { "create" } else { "open" }, path)
+        let opened = dir.calls().open_file(dir.who(), dir.node(), path, self.how());
+        let opened = opened.map(|opened| File::new(dir, &opened, self));
+        opened.doing(if self.creates() { "create" } else { "open" }, path)
     }
 
     /// Opens the file that a handle names, with the credentials of a directory of its volume.
@@ -88,12 +90,8 @@ impl FileOptions {
     /// # Errors
     /// `ESTALE` when the file has been removed, `IsADirectory`, `PermissionDenied`.
     pub fn open_by_handle(&self, dir: &Dir, handle: Handle) -> Result<File> {
-        let open = || {
-            self.check()?;
-            let attr = dir.raw().namespace().by_handle(handle.0)?;
-            self.open_found(dir, &attr)
-        };
-        open().done("open handle")
+        let opened = dir.calls().open_handle(dir.who(), dir.node(), handle.0, Some(self.how()));
+        opened.map(|opened| File::new(dir, &opened, self)).done("open handle")
     }
 
     fn creates(&self) -> bool {
@@ -103,72 +101,9 @@ impl FileOptions {
         self.write || self.append
     }
 
-    fn check(&self) -> raw::Result<()> {
-        let wants_write = self.creates() || self.truncate;
-        match (self.read || self.writes()) && (self.writes() || !wants_write) {
-            // A new file is empty.
-            true if self.append && self.truncate && !self.create_new => Err(Code::Invalid.into()),
-            true => Ok(()),
-            false => Err(Code::Invalid.into()),
-        }
-    }
-
-    pub(crate) fn open_in(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
-        self.check()?;
-        if self.creates() && path.ends_with(b"/") {
-            dir.place(path)?;
-            return Err(Code::IsDirectory.into());
-        }
-        unless_stale(|| match self.create_new {
-            true => self.make(dir, path),
-            false => match dir.find(path, true) {
-                Ok(attr) => self.open_found(dir, &attr),
-                Err(e) if self.create && e.is(Code::NotFound) => match self.make(dir, path) {
-                    Err(e) if e.is(Code::Exists) => self.make_target(dir, path),
-                    made => made,
-                },
-                Err(e) => Err(e),
-            },
-        })
-    }
-
-    #[inline]
-    fn make(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
-        let (above, name) = dir.place(path)?;
-        let attr = dir.raw().namespace().create(&dir.0.who, above, name, self.mode)?;
-        File::hold(dir, &attr, self)
-    }
-
-    /// Creates the file that a dangling symlink leads to.
-    #[cold]
-    fn make_target(&self, dir: &Dir, path: &[u8]) -> raw::Result<File> {
-        let make = || {
-            let (above, name) = dir.raw().namespace().free_beneath(&dir.0.who, dir.0.ino, path)?;
-            dir.raw().namespace().create(&dir.0.who, above, &name, self.mode)
-        };
-        match make() {
-            Ok(attr) => File::hold(dir, &attr, self),
-            // Another call has made it since: it is to be found now.
-            Err(e) if e.is(Code::Exists) => Err(Code::Stale.into()),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn open_found(&self, dir: &Dir, attr: &Attr) -> raw::Result<File> {
-        if attr.kind != FileKind::Regular {
-            return Err(not_a_file(attr.kind));
-        }
-        let mask = if self.read { 4 } else { 0 } | if self.writes() { 2 } else { 0 };
-        dir.raw().attributes().access(&dir.0.who, attr.ino, mask)?;
-        let file = File::hold(dir, attr, self)?;
-        // Before it was held, its number may have become another file's.
-        if dir.raw().attributes().getattr(attr.ino)?.generation != attr.generation {
-            return Err(Code::Stale.into());
-        }
-        if self.truncate {
-            file.truncate(0)?;
-        }
-        Ok(file)
+    fn how(&self) -> How {
+        let FileOptions { read, write, append, truncate, create, create_new, mode } = *self;
+        How { read, write, append, truncate, create, create_new, mode }
     }
 }
 
@@ -178,6 +113,7 @@ impl FileOptions {
 /// A file without a name lives on until the last [`File`] of it is dropped.
 pub struct File {
     dir: Dir,
+    node: Node,
     ino: Ino,
     generation: Generation,
     options: FileOptions,
@@ -188,27 +124,27 @@ pub struct File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        self.dir.raw().references().release(self.ino, 1);
+        // A connection that has ended has closed it.
+        let _ = self.dir.calls().close(self.dir.who(), self.node);
     }
 }
 
 impl File {
     #[inline]
-    fn hold(dir: &Dir, attr: &Attr, options: &FileOptions) -> raw::Result<File> {
-        let Attr { ino, generation, .. } = *attr;
-        dir.raw().references().hold(ino, 1)?;
+    fn new(dir: &Dir, opened: &Opened, options: &FileOptions) -> File {
+        let Opened { node, attr: Attr { ino, generation, .. } } = *opened;
         let position = Mutex::default();
         let (dir, options) = (dir.clone(), *options);
-        Ok(File { dir, ino, generation, options, by_token: false, position })
+        File { dir, node, ino, generation, options, by_token: false, position }
     }
 
-    /// Opens the file of a token with exactly these rights.
-    pub(crate) fn of_token(dir: &Dir, attr: &Attr, rights: Rights) -> raw::Result<File> {
+    /// Takes the file that a token has opened, with exactly these rights.
+    pub(crate) fn of_token(dir: &Dir, opened: &Opened, rights: Rights) -> File {
         let (read, write) = (rights.contains(Rights::READ), rights.contains(Rights::WRITE));
         let options = FileOptions::new().read(read).write(write);
-        let mut file = File::hold(dir, attr, &options)?;
+        let mut file = File::new(dir, opened, &options);
         file.by_token = true;
-        Ok(file)
+        file
     }
 
     /// Otherwise the credentials decide.
@@ -217,18 +153,13 @@ impl File {
         self.may(right || !self.by_token)
     }
 
-    fn target(&self) -> (&raw::Volume, &Caller, Ino) {
-        (self.dir.raw(), &self.dir.0.who, self.ino)
+    #[inline]
+    fn target(&self) -> (&dyn Calls, &Caller, Node) {
+        (self.dir.calls(), self.dir.who(), self.node)
     }
 
     fn may(&self, allowed: bool) -> raw::Result<()> {
         if allowed { Ok(()) } else { Err(Code::BadHandle.into()) }
-    }
-
-    fn truncate(&self, size: u64) -> raw::Result<()> {
-        let (volume, who, ino) = self.target();
-        let set = SetAttr { size: Some(size), by_handle: true, ..SetAttr::default() };
-        volume.attributes().setattr(who, ino, &set).map(drop)
     }
 
     fn position(&self) -> MutexGuard<'_, u64> {
@@ -240,10 +171,9 @@ impl File {
     /// # Errors
     /// `EBADF` for a file not opened for reading, `InvalidData` when the data is damaged.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let (volume, _, ino) = self.target();
-        self.may(self.options.read)
-            .and_then(|()| volume.files().read(ino, offset, buf))
-            .done("read file")
+        let (calls, who, node) = self.target();
+        let read = self.may(self.options.read);
+        read.and_then(|()| calls.read(who, node, offset, buf)).done("read file")
     }
 
     /// Writes at `offset`, of a file opened for appending at its end. Returns how many bytes were
@@ -252,16 +182,22 @@ impl File {
     /// # Errors
     /// `EBADF` for a file not opened for writing, `StorageFull`, `FileTooLarge`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        let (volume, who, ino) = self.target();
-        let unprivileged = who.uid != 0;
-        let write = || {
-            self.may(self.options.writes())?;
-            match self.options.append {
-                true => volume.files().append(ino, bytes, unprivileged).map(|(_, written)| written),
-                false => volume.files().write(ino, offset, bytes, unprivileged),
-            }
+        let (_, written) = self.write_some(bytes, offset).done("write file")?;
+        Ok(written)
+    }
+
+    /// Returns where was written, and how many bytes.
+    #[inline]
+    fn write_some(&self, bytes: &[u8], offset: u64) -> raw::Result<(u64, usize)> {
+        self.may(self.options.writes())?;
+        let at = match self.options.append {
+            true => AT_END,
+            false if offset == AT_END => return Err(Code::FileTooBig.into()),
+            false => offset,
         };
-        write().done("write file")
+        let (calls, who, node) = self.target();
+        let (at, written) = calls.write(who, node, at, bytes)?;
+        Ok((at, written as usize))
     }
 
     /// Writes all bytes at `offset`.
@@ -281,8 +217,9 @@ impl File {
     /// # Errors
     /// `EBADF` for a file not opened for writing, `FileTooLarge`.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        let set = self.may(self.options.writes()).and_then(|()| self.truncate(size));
-        set.done("set the size of file")
+        let (calls, who, node) = self.target();
+        let set = self.may(self.options.writes());
+        set.and_then(|()| calls.set_size(who, node, size)).done("set the size of file")
     }
 
     /// Reserves space for a range, which reads as zeros where nothing has been written. Extends the
@@ -303,11 +240,9 @@ impl File {
     }
 
     fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
-        let (volume, _, ino) = self.target();
+        let (calls, who, node) = self.target();
         let change = self.may(self.options.writes());
-        change
-            .and_then(|()| volume.files().fallocate(ino, mode, offset, len))
-            .done("allocate in file")
+        change.and_then(|()| calls.allocate(who, node, mode, offset, len)).done("allocate in file")
     }
 
     /// Makes the file durable: contents, attributes, and its name if it is new. Everything that was
@@ -317,7 +252,8 @@ impl File {
     /// # Errors
     /// Those of the device; the volume is read-only then.
     pub fn sync_all(&self) -> Result<()> {
-        self.dir.raw().files().fsync(self.ino, false).done("sync file")
+        let (calls, who, node) = self.target();
+        calls.fsync(who, node, false).done("sync file")
     }
 
     /// Makes the contents durable. In Shoal the same as [`File::sync_all`].
@@ -325,7 +261,8 @@ impl File {
     /// # Errors
     /// Those of [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
-        self.dir.raw().files().fsync(self.ino, true).done("sync file")
+        let (calls, who, node) = self.target();
+        calls.fsync(who, node, true).done("sync file")
     }
 
     /// Attributes.
@@ -333,7 +270,8 @@ impl File {
     /// # Errors
     /// Those of the device.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.dir.raw().attributes().getattr(self.ino).map(Metadata).done("look at file")
+        let (calls, who, node) = self.target();
+        calls.attr(who, node).map(Metadata).done("look at file")
     }
 
     /// Inode number.
@@ -355,15 +293,8 @@ impl File {
 
     fn write_here(&self, bytes: &[u8]) -> Result<usize> {
         let mut position = self.position();
-        if self.options.append {
-            let (volume, who, ino) = self.target();
-            let appended = volume.files().append(ino, bytes, who.uid != 0);
-            let (at, written) = appended.done("append to file")?;
-            *position = at + written as u64;
-            return Ok(written);
-        }
-        let written = self.write_at(bytes, *position)?;
-        *position += written as u64;
+        let (at, written) = self.write_some(bytes, *position).done("write file")?;
+        *position = at + written as u64;
         Ok(written)
     }
 
@@ -413,20 +344,9 @@ impl Dir {
     /// its data is damaged.
     pub fn read(&self, path: impl AsPath) -> Result<Vec<u8>> {
         let path = path.as_path();
-        let read = || {
-            // Held, so that its number stays its own when it is replaced or removed meanwhile.
-            let file = FileOptions::new().read(true).open_in(self, path)?;
-            let size = self.raw().attributes().getattr(file.ino())?.size;
-            let mut bytes = Vec::new();
-            // A sparse file may be larger than any memory.
-            let room = usize::try_from(size).ok().map(|size| bytes.try_reserve_exact(size));
-            room.and_then(Result::ok).ok_or(Code::NoMemory)?;
-            bytes.resize(size as usize, 0);
-            let len = self.raw().files().read(file.ino(), 0, &mut bytes)?;
-            bytes.truncate(len);
-            Ok(bytes)
-        };
-        read().doing("read", path)
+        let mut bytes = Vec::new();
+        let read = self.calls().get(self.who(), self.node(), path, &mut bytes);
+        read.map(|_| bytes).doing("read", path)
     }
 
     /// Writes a whole file: creates it, or replaces its contents. For a replacement that readers
@@ -435,16 +355,10 @@ impl Dir {
     /// # Errors
     /// Those of [`Dir::create`].
     pub fn write(&self, path: impl AsPath, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.create(path)?.write_all_at(contents.as_ref(), 0)
-    }
-}
-
-/// The error of a call that wants a regular file.
-fn not_a_file(kind: FileKind) -> raw::Error {
-    match kind {
-        FileKind::Directory => Code::IsDirectory.into(),
-        FileKind::Symlink => Code::Loop.into(),
-        _ => Code::NoDevice.into(),
+        let (path, contents) = (path.as_path(), contents.as_ref());
+        let options = FileOptions::new().write(true).create(true).truncate(true);
+        let put = self.calls().put(self.who(), self.node(), path, options.how(), contents);
+        put.doing("write", path)
     }
 }
 

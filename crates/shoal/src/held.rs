@@ -1,58 +1,38 @@
-//! Inodes that a program has open: they live on when their last name goes, until nobody holds them.
+//! Files and directories that a program has open.
 
 use crate::Volume;
-use crate::raw::{self, Attr, Caller, Code, Ino};
+use crate::raw::{Caller, Ino};
+use shoal_session::{Calls, Node, Opened};
 
-/// Times that a call is begun again.
-const ATTEMPTS: usize = 64;
-
-/// Runs a call again when the file that it found has been removed or replaced meanwhile. Returns
-/// `ESTALE` when that happens [`ATTEMPTS`] times in a row.
-#[inline]
-pub(crate) fn unless_stale<T>(call: impl Fn() -> raw::Result<T>) -> raw::Result<T> {
-    for _ in 1..ATTEMPTS {
-        match call() {
-            Err(e) if e.is(Code::Stale) => {}
-            done => return done,
-        }
-    }
-    call()
-}
-
-/// An inode that stays, until this is dropped.
+/// An open node, which is closed when this is dropped.
 pub(crate) struct Held {
     pub volume: Volume,
     pub who: Caller,
+    pub node: Node,
     pub ino: Ino,
-    /// Not for the top of a volume, which cannot be removed.
-    counted: bool,
 }
 
 impl Held {
-    /// Holds the inode that has the attributes `attr`. `ESTALE` if it has been removed since.
-    pub(crate) fn new(volume: Volume, who: Caller, attr: &Attr) -> raw::Result<Held> {
-        let Attr { ino, generation, .. } = *attr;
-        volume.raw().references().hold(ino, 1)?;
-        let held = Held { volume, who, ino, counted: true };
-        // The number may have been used again before it was held.
-        match held.volume.raw().attributes().getattr(ino)?.generation == generation {
-            true => Ok(held),
-            false => Err(Code::Stale.into()),
-        }
+    /// Takes a node that a call has opened.
+    #[inline]
+    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened) -> Held {
+        Held { volume, who, node: opened.node, ino: opened.attr.ino }
     }
 
-    /// Holds an inode that has just been made, and that nobody else can have removed and made again
-    /// without its generation.
-    pub(crate) fn top(volume: Volume, who: Caller, ino: Ino) -> Held {
-        let counted = ino != Ino::ROOT && volume.raw().references().hold(ino, 1).is_ok();
-        Held { volume, who, ino, counted }
+    /// The top directory, which is always open.
+    pub(crate) fn top(volume: Volume, who: Caller) -> Held {
+        Held { volume, who, node: Node::TOP, ino: Ino::ROOT }
+    }
+
+    #[inline]
+    pub(crate) fn calls(&self) -> &dyn Calls {
+        self.volume.calls()
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.counted {
-            self.volume.raw().references().release(self.ino, 1);
-        }
+        // A connection that has ended has closed it.
+        let _ = self.calls().close(&self.who, self.node);
     }
 }

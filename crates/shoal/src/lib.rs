@@ -73,11 +73,14 @@
 mod path;
 pub mod raw;
 
+pub mod local;
+
 mod credentials;
 mod error;
 mod handle;
 mod metadata;
 
+mod connect;
 mod volume;
 mod xattr;
 
@@ -96,6 +99,7 @@ mod bulk;
 mod changes;
 mod listing;
 mod quota;
+mod serve;
 mod totals;
 mod tree_change;
 
@@ -113,6 +117,7 @@ pub use metadata::Metadata;
 pub use path::AsPath;
 pub use quota::Quota;
 pub use raw::{Compression, Fields, FileKind, Filter, Generation, Ino, RenameFlags, Rights, Stat};
+pub use serve::{ServeOptions, Serving};
 pub use subvolume::{Subvolume, Subvolumes};
 pub use token::Token;
 pub use totals::Totals;

@@ -8,9 +8,8 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Permission bits of `access`: to list a directory, and to reach what is in it.
+/// Permission to list a directory.
 const LIST: u32 = 4;
-const SEARCH: u32 = 1;
 
 /// A listing of a directory with attributes, from any position in it: `readdirplus` of the POSIX
 /// extensions for high-performance computing.
@@ -54,7 +53,7 @@ impl Listing {
     /// # Errors
     /// `PermissionDenied` when the user may not list it.
     pub fn of(dir: &Dir) -> Result<Listing> {
-        dir.raw().attributes().access(&dir.0.who, dir.0.ino, LIST).done("list directory")?;
+        dir.calls().access(dir.who(), dir.node(), b"", LIST).done("list directory")?;
         let (cookies, want, filter) = (Cookies::ALL, Fields::ALL, Filter::new());
         Ok(Listing { dir: dir.clone(), listing: raw::Listing { cookies, want, filter } })
     }
@@ -127,12 +126,9 @@ impl Listing {
     /// Those of [`Listing::next_batch`], at once.
     pub fn for_each(&mut self, mut each: impl FnMut(Listed<'_>) -> ControlFlow<()>) -> Result<()> {
         let Listing { dir, listing } = self;
-        let (raw, ino) = (dir.raw(), dir.0.ino);
-        if !listing.is_in_entries() {
-            raw.attributes().access(&dir.0.who, ino, SEARCH).done("list directory")?;
-        }
+        let (who, node, ino) = (dir.who(), dir.node(), dir.0.ino);
         let (mut cookie, mut ends) = (listing.cookies.begin(), true);
-        let listed = raw.directories().list(ino, listing, &mut |entry, stat| {
+        let listed = dir.calls().list(who, node, b"", ino, listing, &mut |entry, stat| {
             cookie = entry.cookie;
             ends = each(Listed {
                 name: entry.name.into(),

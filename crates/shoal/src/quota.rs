@@ -46,7 +46,7 @@ impl Quota {
     /// quotas; `ResourceBusy` while a quota of it is being removed; those of the device.
     pub fn set(dir: &Dir, bytes: Option<u64>, inodes: Option<u64>) -> Result<Quota> {
         let limits = QuotaLimits { bytes, inodes };
-        dir.raw().quotas().set(&dir.0.who, dir.0.ino, limits).map(Quota).done("set quota")
+        dir.calls().set_quota(dir.who(), dir.node(), limits).map(Quota).done("set quota")
     }
 
     /// The quota of the tree that contains a directory: that of the nearest directory above which
@@ -55,7 +55,7 @@ impl Quota {
     /// # Errors
     /// `ESTALE`, those of the device.
     pub fn of(dir: &Dir) -> Result<Option<Quota>> {
-        Ok(dir.raw().quotas().of(dir.0.ino).done("read quota")?.map(Quota))
+        Ok(dir.calls().quota(dir.who(), dir.node()).done("read quota")?.map(Quota))
     }
 
     /// Removes the quota of a directory. Its contents then count for the quota of a directory
@@ -64,13 +64,17 @@ impl Quota {
     /// # Errors
     /// `ENODATA` when the directory itself has none; those of [`Quota::set`].
     pub fn remove(dir: &Dir) -> Result<()> {
-        dir.raw().quotas().remove(&dir.0.who, dir.0.ino).done("remove quota")
+        dir.calls().remove_quota(dir.who(), dir.node()).done("remove quota")
     }
 
     /// All quotas of a volume, by the number of the directory. Checks no permissions: the caller
     /// must.
-    pub fn all(volume: &Volume) -> Vec<Quota> {
-        volume.raw().quotas().list().into_iter().map(Quota).collect()
+    ///
+    /// # Errors
+    /// Those of the connection to a volume that another process serves.
+    pub fn all(volume: &Volume) -> Result<Vec<Quota>> {
+        let all = volume.calls().quotas(volume.superuser()).done("list quotas")?;
+        Ok(all.into_iter().map(Quota).collect())
     }
 
     /// The directory that has the quota. [`Volume::paths_of`] has its path.

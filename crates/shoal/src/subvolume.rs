@@ -1,7 +1,7 @@
 //! Subvolumes.
 
 use crate::error::{Doing, Result};
-use crate::raw::{Caller, Ino};
+use crate::raw::{Caller, Ino, RootInfo};
 use crate::{AsPath, Credentials, Dir, Volume};
 
 /// The subvolumes of a volume: directories in its top with inode numbers and trees of their own.
@@ -42,9 +42,8 @@ impl Subvolumes<'_> {
     pub fn create(&self, name: impl AsPath) -> Result<Dir> {
         let (name, me) = (name.as_path(), Credentials::current());
         let who = Caller { gid: me.gid(), checked: true, ..Caller::user(me.uid(), me.gid()) };
-        let top =
-            self.0.raw().subvolumes().create(&who, name, 0o755).doing("make subvolume", name)?;
-        Ok(Dir::top(self.0.clone(), top.ino, me))
+        let top = self.0.calls().make_subvolume(&who, name).doing("make subvolume", name)?;
+        Ok(Dir::new(self.0.clone(), me.0, &top))
     }
 
     /// Opens a subvolume's top directory.
@@ -53,20 +52,22 @@ impl Subvolumes<'_> {
     /// `NotFound`.
     pub fn open(&self, name: impl AsPath, who: Credentials) -> Result<Dir> {
         let name = name.as_path();
-        let top = self.0.raw().subvolumes().top(name).doing("open subvolume", name)?;
-        Ok(Dir::top(self.0.clone(), top, who))
+        let top = self.0.calls().open_subvolume(&who.0, name).doing("open subvolume", name)?;
+        Ok(Dir::new(self.0.clone(), who.0, &top))
     }
 
     /// All subvolumes, by number.
-    pub fn list(&self) -> Vec<Subvolume> {
-        let all = self.0.raw().subvolumes().list().into_iter().filter(|root| !root.deleted);
-        all.map(|root| Subvolume {
-            name: root.name,
-            id: root.id,
-            top: root.top,
-            inodes: root.inodes,
-        })
-        .collect()
+    ///
+    /// # Errors
+    /// Those of the connection to a volume that another process serves.
+    pub fn list(&self) -> Result<Vec<Subvolume>> {
+        let all = self.0.calls().subvolumes(self.0.superuser()).done("list subvolumes")?;
+        let live = all.into_iter().filter(|root| !root.deleted);
+        let info = |root: RootInfo| {
+            let RootInfo { name, id, top, inodes, .. } = root;
+            Subvolume { name, id, top, inodes }
+        };
+        Ok(live.map(info).collect())
     }
 
     /// Deletes a subvolume with everything in it. Its space is freed in the background.
@@ -74,6 +75,7 @@ impl Subvolumes<'_> {
     /// # Errors `NotFound`; `InvalidInput` for a directory that is not a subvolume.
     pub fn delete(&self, name: impl AsPath) -> Result<()> {
         let name = name.as_path();
-        self.0.raw().subvolumes().delete(&Caller::root(), name).doing("delete subvolume", name)
+        let deleted = self.0.calls().delete_subvolume(self.0.superuser(), name);
+        deleted.doing("delete subvolume", name)
     }
 }

@@ -1,8 +1,8 @@
 //! Tokens that open a file without its path.
 
 use crate::error::{Doing, Error, Result};
-use crate::raw::{self, Caller, Code, Ino, Rights};
-use crate::{AsPath, Credentials, Dir, File, Handle, Volume};
+use crate::raw::{self, Rights};
+use crate::{AsPath, Credentials, Dir, File, Volume};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -89,10 +89,7 @@ impl Dir {
     /// read-only; `InvalidInput` for a lifetime beyond the clock.
     pub fn share(&self, path: impl AsPath, rights: Rights, lifetime: Duration) -> Result<Token> {
         let path = path.as_path();
-        let token = self.on_found(path, true, |held, attr| {
-            let Handle(file) = Handle::of(attr);
-            self.raw().tokens().issue(&held.who, file, rights, lifetime)
-        });
+        let token = self.calls().share(self.who(), self.node(), path, rights, lifetime);
         token.map(Token).doing("make a token for", path)
     }
 }
@@ -106,18 +103,9 @@ impl Volume {
     /// volume; `ESTALE` when the file has been removed; `ReadOnlyFilesystem` for one to write on a
     /// volume that is read-only.
     pub fn open_token(&self, token: &Token) -> Result<File> {
-        let open = || {
-            let attr = self.raw().tokens().redeem(&token.0)?;
-            let nobody = Dir::top(self.clone(), Ino::ROOT, Credentials::user(NOBODY, NOBODY));
-            let file = File::of_token(&nobody, &attr, token.rights())?;
-            // Before it was held, it may have been removed, and its number have become another's.
-            let held = self.raw().attributes().getattr(attr.ino)?;
-            match held.generation == attr.generation && held.nlink > 0 {
-                true => Ok(file),
-                false => Err(Code::Stale.into()),
-            }
-        };
-        open().done("open token")
+        let nobody = self.root(Credentials::user(NOBODY, NOBODY));
+        let opened = self.calls().open_token(nobody.who(), token.0).done("open token")?;
+        Ok(File::of_token(&nobody, &opened, token.rights()))
     }
 
     /// Revokes all tokens of the volume, by a new key, which is durable when this returns. Open
@@ -127,6 +115,6 @@ impl Volume {
     /// `ReadOnlyFilesystem`, `StorageFull`, those of the device. Then the old tokens may still be
     /// valid.
     pub fn revoke_tokens(&self) -> Result<()> {
-        self.raw().tokens().revoke(&Caller::root()).done("revoke tokens")
+        self.calls().revoke_tokens(self.superuser()).done("revoke tokens")
     }
 }

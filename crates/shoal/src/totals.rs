@@ -2,8 +2,7 @@
 
 use crate::Dir;
 use crate::error::{Doing, Result};
-use crate::raw::{self, TotalsScan};
-use std::thread;
+use crate::raw;
 use std::time::SystemTime;
 
 /// Sums over a directory and everything below it; see [`Totals::of`]. Each inode counts once,
@@ -46,9 +45,7 @@ impl Totals {
     /// `NotFound` when the directory has been removed, `PermissionDenied`, `InvalidData` when an
     /// inode or a directory is damaged, those of the device.
     pub fn of(dir: &Dir) -> Result<Totals> {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let scan = TotalsScan { threads, ..TotalsScan::of(dir.0.ino) };
-        let totals = dir.raw().bulk().totals(&dir.0.who, scan);
+        let totals = dir.calls().totals(dir.who(), dir.node());
         totals.map(Totals).done("sum up directory")
     }
 

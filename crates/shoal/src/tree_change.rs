@@ -150,9 +150,10 @@ impl TreeChange {
             let before = failed.fetch_add(new, Ordering::Relaxed);
             watch(TreeChanged { changed: step.inodes, failed: before + new }, &errors)
         };
-        let changes = dir.raw().tree_changes();
-        let done = changes.change_tree(&dir.0.who, dir.0.ino, &self.0, threads, &watch);
-        let done = done.done("change a tree")?;
+        let change = |volume: &raw::Volume| {
+            volume.tree_changes().change_tree(dir.who(), dir.0.ino, &self.0, threads, &watch)
+        };
+        let done = dir.volume().opened_here().and_then(change).done("change a tree")?;
         Ok(TreeChanged { changed: done.inodes, failed: done.failures })
     }
 }

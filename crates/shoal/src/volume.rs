@@ -1,8 +1,11 @@
 //! Opening volumes.
 
+use crate::connect::is_served;
 use crate::error::{Doing, Error, Result};
+use crate::local::Local;
 use crate::path::to_path_buf;
-use crate::raw::{self, Compression, Ino};
+use crate::raw::{self, Caller, Code, Compression, Ino};
+use shoal_session::{Calls, Remote};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +19,21 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Volume(Arc<Shared>);
 
-/// Closed when dropped.
-struct Shared(Option<raw::Volume>);
+struct Shared {
+    calls: Arc<dyn Calls>,
+    /// The caller of calls that check no permissions.
+    superuser: Caller,
+    /// If this process has opened it. Last, so that `calls` no longer share it when it is dropped.
+    kept: Kept,
+}
 
-impl Drop for Shared {
+/// Closed when dropped.
+struct Kept(Option<Arc<raw::Volume>>);
+
+impl Drop for Kept {
     fn drop(&mut self) {
         // Dropping it does what a child of `fork` has to do.
-        if let Some(volume) = self.0.take()
+        if let Some(volume) = self.0.take().and_then(Arc::into_inner)
             && raw::check_process(&volume).is_ok()
             && let Err(e) = volume.close()
         {
@@ -124,8 +135,14 @@ impl VolumeOptions {
         if self.create && !path.exists() {
             raw::mkfs(path, &self.owned()).map(drop).doing("make volume", bytes)?;
         }
-        let volume = raw::Volume::open(path, &self.open).doing("open volume", bytes)?;
-        Ok(Volume(Arc::new(Shared(Some(volume)))))
+        let volume = raw::Volume::open(path, &self.open).map_err(|error| match error.code() {
+            Code::Busy if is_served(path) => {
+                let message = format!("{error}; it serves sessions: use Volume::connect");
+                raw::Error::refused(Code::Busy, message)
+            }
+            _ => error,
+        });
+        Ok(Volume::opened(Arc::new(volume.doing("open volume", bytes)?)))
     }
 
     /// Makes a volume in memory, for tests and short-lived trees. It is gone when it is closed.
@@ -137,7 +154,7 @@ impl VolumeOptions {
         let device = Arc::new(raw::MemDevice::new(size));
         raw::mkfs_on(device.clone(), &self.owned()).done("make volume in memory")?;
         let volume = raw::Volume::open_on(device, &self.open).done("open volume in memory")?;
-        Ok(Volume(Arc::new(Shared(Some(volume)))))
+        Ok(Volume::opened(Arc::new(volume)))
     }
 
     /// Opens the volume on a device that the caller implements, and recovers it if it was not
@@ -147,7 +164,7 @@ impl VolumeOptions {
     /// Those of [`VolumeOptions::open`].
     pub fn open_on(self, device: Arc<dyn raw::Device>) -> Result<Volume> {
         let volume = raw::Volume::open_on(device, &self.open).done("open volume")?;
-        Ok(Volume(Arc::new(Shared(Some(volume)))))
+        Ok(Volume::opened(Arc::new(volume)))
     }
 
     /// The top directory of a new volume belongs to this process's user.
@@ -184,6 +201,29 @@ impl Volume {
         Volume::options().open(path)
     }
 
+    /// Connects to the process that serves a volume, and so has it open: a mount, or `shoal serve`.
+    /// Many processes can work on one volume at the same time like this, each as its own user, and
+    /// see each other's changes at once. `place` is what the volume is in (a file, a device, a
+    /// bucket), a directory in its mount, or the socket.
+    ///
+    /// The calls are the same and mean the same as on a volume that this process has open, and are
+    /// checked for the user of this process, whatever [`Credentials`](crate::Credentials) say; only
+    /// the superuser, and the user who serves the volume, may act for others. What cannot be asked
+    /// yet: [`Changes`](crate::Changes) and [`TreeChange`](crate::TreeChange) (`Unsupported`).
+    ///
+    /// When the server ends, calls fail and open files are lost: connect anew.
+    ///
+    /// # Errors
+    /// `NotFound` if nobody serves it; `PermissionDenied` for a user who may not enter;
+    /// `Unsupported` if the server is of another version of Shoal.
+    pub fn connect(place: impl AsRef<Path>) -> Result<Volume> {
+        let place = place.as_ref();
+        let bytes = place.as_os_str().as_encoded_bytes();
+        let session = crate::connect::connect(place).doing("connect to volume", bytes)?;
+        let who = session.caller().clone();
+        Ok(Volume::over(Arc::new(Remote(session)), who))
+    }
+
     /// Returns all paths of an inode, from the top of the volume. It takes no walk, because every
     /// inode records its names. Empty for an inode without a name.
     ///
@@ -191,7 +231,8 @@ impl Volume {
     /// `Unsupported` for a volume made without parent pointers; `ESTALE` when there is no such
     /// inode.
     pub fn paths_of(&self, ino: Ino) -> Result<Vec<PathBuf>> {
-        let paths = self.raw().paths().paths_of(ino).done("find the paths of an inode")?;
+        let paths = self.calls().paths_of(self.superuser(), ino);
+        let paths = paths.done("find the paths of an inode")?;
         Ok(paths.iter().map(|path| to_path_buf(path)).collect())
     }
 
@@ -200,19 +241,24 @@ impl Volume {
     /// # Errors
     /// Those of the device; the volume is read-only then.
     pub fn sync(&self) -> Result<()> {
-        self.raw().sync().done("sync volume")
+        self.calls().sync(self.superuser()).done("sync volume")
     }
 
     /// Space and inodes.
-    pub fn usage(&self) -> Usage {
+    ///
+    /// # Errors
+    /// Those of the connection to a volume that another process serves.
+    pub fn usage(&self) -> Result<Usage> {
         let raw::StatFs { bytes_total, bytes_available, inodes_used: inodes, .. } =
-            self.raw().statfs();
-        Usage { bytes_total, bytes_available, inodes }
+            self.calls().statfs(self.superuser()).done("look at volume")?;
+        Ok(Usage { bytes_total, bytes_available, inodes })
     }
 
     /// The reason why the volume is read-only, if it is.
     pub fn read_only_reason(&self) -> Option<String> {
-        self.raw().read_only_reason().map(|why| why.to_string())
+        // One that cannot be asked cannot be written.
+        let reason = self.calls().read_only_reason(self.superuser());
+        reason.unwrap_or_else(|e| Some(e.to_string()))
     }
 
     /// Writes a checkpoint, and closes the volume.
@@ -221,31 +267,67 @@ impl Volume {
     /// `ResourceBusy`, and the volume stays open, while there are other clones of it, or
     /// [`Dir`](crate::Dir)s or [`File`](crate::File)s; those of the device.
     pub fn close(self) -> Result<()> {
-        // Before others are counted: the clones of threads that only the parent has never end.
-        raw::check_process(self.raw()).done("close volume")?;
-        let busy = |_| {
+        let busy = || {
             let message = "the volume is in use: drop its directories and files first";
-            Error::new("close volume", None, raw::Error::refused(raw::Code::Busy, message))
+            Error::new("close volume", None, raw::Error::refused(Code::Busy, message))
         };
-        let mut shared = Arc::try_unwrap(self.0).map_err(busy)?;
-        shared.0.take().map_or(Ok(()), raw::Volume::close).done("close volume")
+        // Before others are counted: the clones of threads that only the parent has never end.
+        self.raw().map_or(Ok(()), raw::check_process).done("close volume")?;
+        let Shared { calls, mut kept, .. } = Arc::try_unwrap(self.0).map_err(|_| busy())?;
+        drop(calls);
+        let Some(volume) = kept.0.take() else { return Ok(()) };
+        Arc::try_unwrap(volume).map_err(|_| busy())?.close().done("close volume")
     }
 
-    /// The calls by inode number.
+    /// The calls by inode number, if this process has opened the volume itself.
     #[inline]
-    pub fn raw(&self) -> &raw::Volume {
-        match &self.0.0 {
-            Some(volume) => volume,
-            None => unreachable!("a volume is closed when nobody can use it"),
-        }
+    pub fn raw(&self) -> Option<&raw::Volume> {
+        self.0.kept.0.as_deref()
+    }
+
+    /// The same, for calls that only an open volume can do.
+    pub(crate) fn opened_here(&self) -> raw::Result<&raw::Volume> {
+        let message = "this cannot be asked of a served volume yet";
+        self.raw().ok_or_else(|| raw::Error::refused(Code::NotSupported, message))
+    }
+
+    /// The calls on it, for a server.
+    pub(crate) fn local(&self) -> raw::Result<Local> {
+        self.opened_here()?;
+        self.0.kept.0.clone().map(Local::new).ok_or_else(|| Code::NotSupported.into())
+    }
+
+    fn opened(volume: Arc<raw::Volume>) -> Volume {
+        let calls = Arc::new(Local::new(volume.clone()));
+        Volume::of(calls, Some(volume))
+    }
+
+    /// A volume that another process serves. `who`: the user of calls that check no permissions.
+    pub(crate) fn over(calls: Arc<dyn Calls>, who: Caller) -> Volume {
+        Volume(Arc::new(Shared { calls, superuser: who, kept: Kept(None) }))
+    }
+
+    fn of(calls: Arc<dyn Calls>, kept: Option<Arc<raw::Volume>>) -> Volume {
+        Volume(Arc::new(Shared { calls, superuser: Caller::root(), kept: Kept(kept) }))
+    }
+
+    #[inline]
+    pub(crate) fn calls(&self) -> &dyn Calls {
+        &*self.0.calls
+    }
+
+    #[inline]
+    pub(crate) fn superuser(&self) -> &Caller {
+        &self.0.superuser
     }
 }
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match raw::check_process(self.raw()) {
-            Ok(()) => write!(f, "Volume({})", self.raw().info().id),
-            Err(forked) => write!(f, "Volume({forked})"),
+        match self.raw().map(|raw| (raw, raw::check_process(raw))) {
+            Some((raw, Ok(()))) => write!(f, "Volume({})", raw.info().id),
+            Some((_, Err(forked))) => write!(f, "Volume({forked})"),
+            None => f.write_str("Volume(served)"),
         }
     }
 }

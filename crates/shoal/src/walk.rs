@@ -2,7 +2,7 @@
 
 use crate::error::{Doing, Error, Result};
 use crate::path::to_path_buf;
-use crate::raw::{self, Attr, Code, FileKind, Ino};
+use crate::raw::{self, Attr, Code, Cookies, DirEntry, Fields, FileKind, Filter, Ino, Stat};
 use crate::{Dir, Metadata};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -208,19 +208,22 @@ impl Shared {
 
     /// Lists a directory, as long as somebody takes what it finds.
     fn list(&self, dir: &Pending, below: &mut Vec<Pending>, sender: &mut Sender<'_>) {
-        let (held, mut found) = (&self.walk.dir.0, Found::new());
-        let listed = held.volume.raw().attributes().access(&held.who, dir.ino, 5).and_then(|()| {
-            held.volume.raw().directories().readdirplus(dir.ino, 2, &mut |entry, attr| {
-                found.push(match attr {
-                    Ok(attr) => Ok(self.entry(dir, entry.name, attr, below)),
-                    Err(e) => Err(Error::new("walk", Some(&path_of(dir, entry.name)), e)),
-                });
-                if found.len() == BATCH {
-                    sender.send(std::mem::take(&mut found));
-                }
-                !sender.is_closed
-            })
-        });
+        let (top, mut found) = (&self.walk.dir, Found::new());
+        let listing =
+            raw::Listing { cookies: Cookies::ALL, want: Fields::ALL, filter: Filter::new() };
+        let mut each = |entry: &DirEntry<'_>, stat: raw::Result<Stat>| {
+            let attr = stat.and_then(|stat| stat.attr().ok_or(Code::Io.into()));
+            found.push(match attr {
+                Ok(attr) => Ok(self.entry(dir, entry.name, &attr, below)),
+                Err(e) => Err(Error::new("walk", Some(&path_of(dir, entry.name)), e)),
+            });
+            if found.len() == BATCH {
+                sender.send(std::mem::take(&mut found));
+            }
+            !sender.is_closed
+        };
+        let (who, node) = (top.who(), top.node());
+        let listed = top.calls().list(who, node, &dir.path, dir.ino, &listing, &mut each);
         match listed {
             // Removed since it was found: it is not there any more.
             Err(e) if e.is(Code::Stale) && dir.depth > 1 => {}
@@ -295,7 +298,8 @@ pub struct Walking {
 
 impl Walking {
     fn check_process(&self) -> Result<()> {
-        raw::check_process(self.shared.walk.dir.raw()).done("walk")
+        let volume = self.shared.walk.dir.volume();
+        volume.raw().map_or(Ok(()), raw::check_process).done("walk")
     }
 }
 

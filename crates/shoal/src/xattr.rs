@@ -16,11 +16,11 @@ macro_rules! xattrs {
                 value: impl AsRef<[u8]>,
             ) -> $crate::Result<()> {
                 let (name, value) = (name.as_path(), value.as_ref());
-                let (volume, who, ino) = self.target();
+                let (calls, who, node) = self.target();
                 let flags = $crate::raw::XattrFlags::default();
                 let set = self.may_use_xattrs(true);
                 let set =
-                    set.and_then(|()| volume.attributes().setxattr(who, ino, name, value, flags));
+                    set.and_then(|()| calls.set_xattr(who, node, b"", true, name, value, flags));
                 $crate::error::Doing::doing(set, "set attribute", name)
             }
 
@@ -29,9 +29,9 @@ macro_rules! xattrs {
             /// # Errors
             /// `Unsupported` for a namespace that there is not, `PermissionDenied`.
             pub fn xattr(&self, name: impl $crate::AsPath) -> $crate::Result<Option<Vec<u8>>> {
-                let (name, (volume, who, ino)) = (name.as_path(), self.target());
+                let (name, (calls, who, node)) = (name.as_path(), self.target());
                 let may = self.may_use_xattrs(false);
-                match may.and_then(|()| volume.attributes().getxattr(who, ino, name)) {
+                match may.and_then(|()| calls.xattr(who, node, b"", true, name)) {
                     Err(e) if e.is($crate::raw::Code::NoData) => Ok(None),
                     value => $crate::error::Doing::doing(value.map(Some), "read attribute", name),
                 }
@@ -42,9 +42,9 @@ macro_rules! xattrs {
             /// # Errors
             /// Those of the device.
             pub fn xattrs(&self) -> $crate::Result<Vec<Vec<u8>>> {
-                let (volume, who, ino) = self.target();
+                let (calls, who, node) = self.target();
                 let may = self.may_use_xattrs(false);
-                let list = may.and_then(|()| volume.attributes().listxattr(who, ino));
+                let list = may.and_then(|()| calls.xattrs(who, node, b"", true));
                 let list = $crate::error::Doing::done(list, concat!("list attributes of ", $what))?;
                 let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
                 Ok(names.map(<[u8]>::to_vec).collect())
@@ -55,9 +55,9 @@ macro_rules! xattrs {
             /// # Errors
             /// `ENODATA` when there is none of that name, `PermissionDenied`.
             pub fn remove_xattr(&self, name: impl $crate::AsPath) -> $crate::Result<()> {
-                let (name, (volume, who, ino)) = (name.as_path(), self.target());
+                let (name, (calls, who, node)) = (name.as_path(), self.target());
                 let may = self.may_use_xattrs(true);
-                let removed = may.and_then(|()| volume.attributes().removexattr(who, ino, name));
+                let removed = may.and_then(|()| calls.remove_xattr(who, node, b"", true, name));
                 $crate::error::Doing::doing(removed, "remove attribute", name)
             }
         }

@@ -80,7 +80,7 @@ fn a_subvolume_is_scanned_alone() {
     let top = volume.subvolumes().create("sub").unwrap();
     let file = top.create_new("inside").unwrap().ino();
     root.write("outside", b"").unwrap();
-    let sub = volume.subvolumes().list().remove(0);
+    let sub = volume.subvolumes().list().unwrap().remove(0);
     let scan = volume.inodes().subvolume(&sub);
     let found: Vec<Ino> = scan.page(10).unwrap().iter().map(Metadata::ino).collect();
     assert_eq!(found, [sub.top, file]);

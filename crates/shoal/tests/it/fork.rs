@@ -160,7 +160,7 @@ fn check_files(place: &Path, numbers: std::ops::Range<u32>) {
     for number in numbers {
         assert_eq!(root.read(format!("f{number}")).unwrap(), content(number), "{number}");
     }
-    let report = volume.raw().check(&mut |_, _| {}).unwrap();
+    let report = volume.raw().unwrap().check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{report:?}");
 }
 
@@ -210,9 +210,9 @@ fn try_all(volume: &Volume, root: &Dir, file: &shoal::File) {
     refused(file.metadata());
     refused(file.sync_all());
     refused(file.sync_data());
-    refused_raw(volume.raw().maintenance().checkpoint());
-    refused_raw(volume.raw().maintenance().clean());
-    refused_raw(volume.raw().maintenance().trim(true, 1 << 20).map(drop));
+    refused_raw(volume.raw().unwrap().maintenance().checkpoint());
+    refused_raw(volume.raw().unwrap().maintenance().clean());
+    refused_raw(volume.raw().unwrap().maintenance().trim(true, 1 << 20).map(drop));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn files_read_write_and_seek_like_files() {
 #[test]
 fn an_open_file_outlives_its_name_and_no_longer() {
     let (volume, root) = volume();
-    let before = volume.usage().inodes;
+    let before = volume.usage().unwrap().inodes;
     let file = root.create_new("gone").unwrap();
     file.write_all_at(b"still here", 0).unwrap();
     root.remove_file("gone").unwrap();
@@ -73,7 +73,7 @@ fn an_open_file_outlives_its_name_and_no_longer() {
     let ino = file.ino();
     assert!(volume.paths_of(ino).unwrap().is_empty());
     drop(file);
-    assert_eq!(volume.usage().inodes, before);
+    assert_eq!(volume.usage().unwrap().inodes, before);
     assert!(volume.paths_of(ino).is_err());
 }
 
@@ -356,7 +356,7 @@ fn batches_of_several_threads_end() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let found = root.walk().into_iter().map(Result::unwrap).filter(|e| e.depth() == 2).count();
     assert_eq!(found, 2 * 800);
-    let report = volume.raw().check(&mut |_, _| {}).unwrap();
+    let report = volume.raw().unwrap().check(&mut |_, _| {}).unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems.first());
 }
 
@@ -398,7 +398,7 @@ fn a_walk_finds_everything_once() {
     assert!(all.contains(&"sub/inside".to_owned()));
     let here = paths(root.walk().follow_roots(false));
     assert!(here.contains(&"sub".to_owned()) && !here.contains(&"sub/inside".to_owned()));
-    assert_eq!(volume.subvolumes().list().len(), 1);
+    assert_eq!(volume.subvolumes().list().unwrap().len(), 1);
     drop(sub);
     volume.subvolumes().delete("sub").unwrap();
     assert!(volume.subvolumes().open("sub", Credentials::root()).is_err());
@@ -448,7 +448,7 @@ fn a_volume_is_closed_when_nobody_uses_it() {
     drop((volume, root));
     drop(held);
     let volume = Volume::open(&path).unwrap();
-    assert!(!volume.raw().info().recovery.needed, "it was closed");
+    assert!(!volume.raw().unwrap().info().recovery.needed, "it was closed");
     assert_eq!(volume.root(Credentials::current()).read("a").unwrap(), b"kept");
     volume.close().unwrap();
     let volume = Volume::options().read_only(true).open(&path).unwrap();

@@ -161,6 +161,7 @@ impl Both {
                     let fifo = 0o010_644;
                     self.volume
                         .raw()
+                        .unwrap()
                         .namespace()
                         .mknod(&who, at, name.as_bytes(), fifo, 0)
                         .unwrap();

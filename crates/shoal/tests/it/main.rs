@@ -5,5 +5,6 @@ mod bulk;
 mod fork;
 mod library;
 mod like_std;
+mod sessions;
 mod tokens;
 mod walk_cold;

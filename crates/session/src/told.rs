@@ -1,0 +1,25 @@
+//! Notices of changes, for a front end that caches names and inodes: a mount's kernel.
+
+use shoal_engine::Ino;
+
+/// A listener that is told what a call has changed: after the change, by the same thread, without
+/// locks, before the call returns. The names and inodes are those of the call; changes that other
+/// threads make meanwhile are told by these.
+pub trait Told: Send + Sync {
+    /// A name has been added, removed, or leads to another inode. Both names of a rename are told.
+    fn name(&self, dir: Ino, name: &[u8]);
+
+    /// Attributes of an inode have changed: also those of a directory whose entries have changed,
+    /// and of a file that has been linked or unlinked.
+    fn attributes(&self, ino: Ino);
+
+    /// Data of a file has changed, and so its attributes: `len` bytes at `at`; a `len` of 0 means
+    /// everything from `at` to the end.
+    fn data(&self, ino: Ino, at: u64, len: u64);
+
+    /// A directory has been removed with everything below it: its name in `dir`, and its inode.
+    fn tree(&self, dir: Ino, name: &[u8], top: Ino);
+
+    /// Anything may have changed: a batch, which does not report its parts.
+    fn everything(&self);
+}

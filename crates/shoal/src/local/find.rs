@@ -1,0 +1,195 @@
+//! Paths, and inodes that stay while a call needs them.
+
+use super::Local;
+use crate::raw::{self, Attr, Caller, Code, FileKind, Ino, Result};
+use shoal_session::{Node, Opened};
+
+/// Times that a call is begun again.
+const ATTEMPTS: usize = 64;
+
+/// Runs a call again when the file that it found has been removed or replaced meanwhile. Returns
+/// `ESTALE` when that happens [`ATTEMPTS`] times in a row.
+#[inline]
+pub(super) fn unless_stale<T>(call: impl Fn() -> Result<T>) -> Result<T> {
+    for _ in 1..ATTEMPTS {
+        match call() {
+            Err(e) if e.is(Code::Stale) => {}
+            done => return done,
+        }
+    }
+    call()
+}
+
+/// A reference to an inode, which lives on until it is dropped.
+pub(super) struct Hold<'l> {
+    volume: &'l raw::Volume,
+    pub attr: Attr,
+}
+
+impl Drop for Hold<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.attr.ino != Ino::ROOT {
+            self.volume.references().release(self.attr.ino, 1);
+        }
+    }
+}
+
+impl Hold<'_> {
+    /// Keeps the reference, which [`shoal_session::Calls::close`] gives back.
+    #[inline]
+    pub(super) fn opened(self) -> Opened {
+        let opened = Opened { node: Node(self.attr.ino.0), attr: self.attr };
+        std::mem::forget(self);
+        opened
+    }
+}
+
+impl Local {
+    /// Holds an inode that has just been made, and that no other call can have removed and made
+    /// again without its generation. The top directory cannot be removed, and is not counted.
+    #[inline]
+    pub(super) fn hold_new(&self, attr: &Attr) -> Result<Hold<'_>> {
+        if attr.ino != Ino::ROOT {
+            self.volume.references().hold(attr.ino, 1)?;
+        }
+        Ok(Hold { volume: &self.volume, attr: *attr })
+    }
+
+    /// Holds the inode that has the attributes `attr`; `ESTALE` if it has been removed since. The
+    /// attributes of the result are newer.
+    #[inline]
+    pub(super) fn hold(&self, attr: &Attr) -> Result<Hold<'_>> {
+        let mut held = self.hold_new(attr)?;
+        // The number may have been used again before it was held.
+        held.attr = self.volume.attributes().getattr(attr.ino)?;
+        match held.attr.generation == attr.generation {
+            true => Ok(held),
+            false => Err(Code::Stale.into()),
+        }
+    }
+
+    /// The directory and the name that a path ends in.
+    #[inline]
+    pub(super) fn place<'p>(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &'p [u8],
+    ) -> Result<(Ino, &'p [u8])> {
+        match path.contains(&b'/') {
+            false => Ok((dir, path)),
+            true => self.volume.namespace().parent_beneath(who, dir, path),
+        }
+    }
+
+    /// As [`Local::place`], for a call that makes anything but a directory: it fails if the path
+    /// ends in a slash.
+    #[inline]
+    pub(super) fn new_place<'p>(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &'p [u8],
+    ) -> Result<(Ino, &'p [u8])> {
+        let (dir, name) = self.place(who, dir, path)?;
+        if path.ends_with(b"/") {
+            self.volume.namespace().lookup(who, dir, name)?;
+            return Err(Code::Exists.into());
+        }
+        Ok((dir, name))
+    }
+
+    /// The kind of the file at a path that ends in a slash, without following a symlink; `None` if
+    /// it does not end so.
+    pub(super) fn kind_before_slash(
+        &self,
+        who: &Caller,
+        path: &[u8],
+        (dir, name): (Ino, &[u8]),
+    ) -> Result<Option<FileKind>> {
+        // The call itself refuses "." and "..".
+        if !path.ends_with(b"/") || matches!(name, b"." | b"..") {
+            return Ok(None);
+        }
+        self.volume.namespace().lookup(who, dir, name).map(|found| Some(found.kind))
+    }
+
+    /// Finds the inode that a path leads to.
+    #[inline]
+    pub(super) fn find_at(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Attr> {
+        let plain = !path.contains(&b'/') && !matches!(path, b"" | b"." | b"..");
+        if plain {
+            let entry = self.volume.namespace().lookup(who, dir, path)?;
+            if !follow || entry.kind != FileKind::Symlink {
+                return Ok(entry);
+            }
+        }
+        self.volume.namespace().resolve_beneath(who, dir, path, follow)
+    }
+
+    /// Runs a call on the inode that a path leads to; the empty path is the node itself, also of a
+    /// file. The inode is held during the call, so that no other file gets its number; if another
+    /// has taken its path, the call is made on that one.
+    pub(super) fn on_found<T>(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &[u8],
+        follow: bool,
+        call: impl Fn(&Attr) -> Result<T>,
+    ) -> Result<T> {
+        if path.is_empty() {
+            return call(&self.volume.attributes().getattr(dir)?);
+        }
+        unless_stale(|| {
+            let attr = self.find_at(who, dir, path, follow)?;
+            let _held = self.hold(&attr)?;
+            call(&attr)
+        })
+    }
+
+    /// The inode that a name leads to before a call changes that, if there is a listener.
+    #[inline]
+    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        self.told.as_ref()?;
+        let found = self.volume.namespace().lookup(&Caller::root(), dir, name);
+        found.ok().map(|found| found.ino)
+    }
+
+    /// Tells the listener that a directory has one more name, and so other attributes.
+    #[inline]
+    pub(super) fn tell_new(&self, dir: Ino, name: &[u8]) {
+        self.tell_gone(dir, name, None);
+    }
+
+    /// Tells the listener that a name has changed, and the attributes of its directory and of the
+    /// inode that had it.
+    #[inline]
+    pub(super) fn tell_gone(&self, dir: Ino, name: &[u8], before: Option<Ino>) {
+        self.tell(|told| {
+            told.name(dir, name);
+            told.attributes(dir);
+            before.into_iter().for_each(|ino| told.attributes(ino));
+        });
+    }
+
+    /// Tells the listener that a tree has been removed.
+    pub(super) fn tell_tree(&self, dir: Ino, name: &[u8], top: Option<Ino>) {
+        self.tell(|told| {
+            match top {
+                Some(top) => told.tree(dir, name, top),
+                // Another call has moved it meanwhile.
+                None => told.everything(),
+            }
+            told.name(dir, name);
+            told.attributes(dir);
+        });
+    }
+}

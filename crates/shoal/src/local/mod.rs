@@ -1,0 +1,368 @@
+//! The calls on a volume that this process has open, for front ends: the rest of this library and
+//! what serves a volume to other processes. This module may change more often than the rest.
+//!
+//! | module | subject |
+//! | --- | --- |
+//! | `find` | paths, and inodes that stay while a call needs them |
+//! | `open` | opening files and directories; whole files |
+//! | `names` | adding, removing and moving names |
+//! | `inodes` | attributes, contents, listings |
+
+mod find;
+mod inodes;
+mod names;
+mod open;
+
+use crate::raw::{
+    self, Attr, BatchOp, Caller, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
+    QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat, StatFs, Token, Totals,
+    TotalsScan, XattrFlags,
+};
+use shoal_session::{Calls, EachEntry, How, Node, Opened, Told};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+/// The calls of the library on an open volume.
+///
+/// A [`Node`] is an inode number. One that a call has opened is counted by
+/// [`raw::References::hold`] until [`Calls::close`]; the top directory is never counted. Calls on
+/// an open node check no permissions to the path, and calls on the contents of a file check nothing:
+/// the caller must know that the node is open, and for what.
+pub struct Local {
+    volume: Arc<raw::Volume>,
+    told: Option<Arc<dyn Told>>,
+}
+
+impl Local {
+    /// The calls on a volume.
+    pub fn new(volume: Arc<raw::Volume>) -> Local {
+        Local { volume, told: None }
+    }
+
+    /// Tells a listener of each change that a call makes.
+    #[must_use]
+    pub fn telling(self, told: Arc<dyn Told>) -> Local {
+        Local { told: Some(told), ..self }
+    }
+
+    /// Tells the listener, if there is one.
+    #[inline]
+    fn tell(&self, what: impl FnOnce(&dyn Told)) {
+        if let Some(told) = &self.told {
+            what(&**told);
+        }
+    }
+
+    /// Tells the listener that attributes have changed, and passes the result on.
+    #[inline]
+    fn changed<T>(&self, ino: Ino, done: Result<T>) -> Result<T> {
+        if done.is_ok() {
+            self.tell(|told| told.attributes(ino));
+        }
+        done
+    }
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Local")
+    }
+}
+
+/// The inode of a node.
+#[inline]
+fn ino_of(node: Node) -> Ino {
+    Ino(node.0)
+}
+
+impl Calls for Local {
+    #[inline]
+    fn find(&self, who: &Caller, dir: Node, path: &[u8], follow: bool) -> Result<Attr> {
+        self.find_at(who, ino_of(dir), path, follow)
+    }
+    #[inline]
+    fn attr(&self, _: &Caller, node: Node) -> Result<Attr> {
+        self.volume.attributes().getattr(ino_of(node))
+    }
+    fn open_dir(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<Opened> {
+        self.directory(who, ino_of(dir), path)
+    }
+    fn open_file(&self, who: &Caller, dir: Node, path: &[u8], how: How) -> Result<Opened> {
+        self.file(who, ino_of(dir), path, &how).map(find::Hold::opened)
+    }
+    fn open_handle(
+        &self,
+        who: &Caller,
+        _: Node,
+        handle: Handle,
+        how: Option<How>,
+    ) -> Result<Opened> {
+        self.of_handle(who, handle, how)
+    }
+    fn open_token(&self, _: &Caller, token: Token) -> Result<Opened> {
+        self.of_token(&token)
+    }
+    #[inline]
+    fn close(&self, _: &Caller, node: Node) -> Result<()> {
+        if node != Node::TOP {
+            self.volume.references().release(ino_of(node), 1);
+        }
+        Ok(())
+    }
+
+    fn make_dir(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
+        let attr = self.new_dir(who, ino_of(dir), path, mode)?;
+        self.hold(&attr).map(find::Hold::opened)
+    }
+    fn make_dirs(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
+        self.new_dirs(who, ino_of(dir), path, mode)
+    }
+    fn make_node(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        mode: u32,
+        device: u32,
+    ) -> Result<Attr> {
+        self.new_node(who, ino_of(dir), path, mode, device)
+    }
+    fn symlink(&self, who: &Caller, dir: Node, path: &[u8], target: &[u8]) -> Result<Attr> {
+        self.new_symlink(who, ino_of(dir), path, target)
+    }
+    fn link(&self, who: &Caller, dir: Node, path: &[u8], to: Node, to_path: &[u8]) -> Result<Attr> {
+        self.new_link(who, (ino_of(dir), path), (ino_of(to), to_path))
+    }
+    fn unlink(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<()> {
+        self.remove_file(who, ino_of(dir), path)
+    }
+    fn remove_dir(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<()> {
+        self.remove_empty(who, ino_of(dir), path)
+    }
+    fn remove_tree(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<()> {
+        self.remove_whole(who, ino_of(dir), path)
+    }
+    fn rename(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        to: Node,
+        to_path: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.move_name(who, (ino_of(dir), path), (ino_of(to), to_path), flags)
+    }
+    fn read_link(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<Vec<u8>> {
+        let read = |attr: &Attr| self.volume.namespace().readlink(attr.ino);
+        self.on_found(who, ino_of(dir), path, false, read)
+    }
+
+    fn access(&self, who: &Caller, dir: Node, path: &[u8], mask: u32) -> Result<()> {
+        let may = |attr: &Attr| self.volume.attributes().access(who, attr.ino, mask);
+        self.on_found(who, ino_of(dir), path, true, may)
+    }
+    fn set_attr(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        follow: bool,
+        set: SetAttr,
+    ) -> Result<Attr> {
+        self.set_attributes(who, ino_of(dir), path, follow, &set)
+    }
+    fn xattr(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
+        let get = |attr: &Attr| self.volume.attributes().getxattr(who, attr.ino, name);
+        self.on_found(who, ino_of(dir), path, follow, get)
+    }
+    fn xattrs(&self, who: &Caller, dir: Node, path: &[u8], follow: bool) -> Result<Vec<u8>> {
+        let list = |attr: &Attr| self.volume.attributes().listxattr(who, attr.ino);
+        self.on_found(who, ino_of(dir), path, follow, list)
+    }
+    fn set_xattr(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        self.on_found(who, ino_of(dir), path, follow, |attr| {
+            let set = self.volume.attributes().setxattr(who, attr.ino, name, value, flags);
+            self.changed(attr.ino, set)
+        })
+    }
+    fn remove_xattr(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+    ) -> Result<()> {
+        self.on_found(who, ino_of(dir), path, follow, |attr| {
+            let removed = self.volume.attributes().removexattr(who, attr.ino, name);
+            self.changed(attr.ino, removed)
+        })
+    }
+
+    fn set_size(&self, who: &Caller, file: Node, size: u64) -> Result<()> {
+        self.cut(who, ino_of(file), size)
+    }
+    #[inline]
+    fn write(&self, who: &Caller, file: Node, at: u64, bytes: &[u8]) -> Result<(u64, u64)> {
+        self.write_some(who, ino_of(file), at, bytes)
+    }
+    fn allocate(&self, _: &Caller, file: Node, mode: Fallocate, at: u64, len: u64) -> Result<()> {
+        self.volume.files().fallocate(ino_of(file), mode, at, len)?;
+        self.tell(|told| told.data(ino_of(file), at, len));
+        Ok(())
+    }
+    fn seek(&self, _: &Caller, file: Node, at: u64, what: Seek) -> Result<u64> {
+        self.volume.files().seek(ino_of(file), at, what)
+    }
+    fn fsync(&self, _: &Caller, node: Node, data_only: bool) -> Result<()> {
+        self.volume.files().fsync(ino_of(node), data_only)
+    }
+    fn sync(&self, _: &Caller) -> Result<()> {
+        self.volume.sync()
+    }
+    fn put(&self, who: &Caller, dir: Node, path: &[u8], how: How, bytes: &[u8]) -> Result<()> {
+        self.write_whole(who, ino_of(dir), path, how, bytes)
+    }
+
+    fn share(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        rights: Rights,
+        lifetime: Duration,
+    ) -> Result<Token> {
+        self.on_found(who, ino_of(dir), path, true, |attr| {
+            let file = Handle { ino: attr.ino, generation: attr.generation };
+            self.volume.tokens().issue(who, file, rights, lifetime)
+        })
+    }
+    fn revoke_tokens(&self, who: &Caller) -> Result<()> {
+        self.volume.tokens().revoke(who)
+    }
+
+    fn statfs(&self, _: &Caller) -> Result<StatFs> {
+        raw::check_process(&self.volume)?;
+        Ok(self.volume.statfs())
+    }
+    fn read_only_reason(&self, _: &Caller) -> Result<Option<String>> {
+        Ok(self.volume.read_only_reason().map(|why| why.to_string()))
+    }
+    fn paths_of(&self, _: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.volume.paths().paths_of(ino)
+    }
+    fn totals(&self, who: &Caller, dir: Node) -> Result<Totals> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let scan = TotalsScan { threads, ..TotalsScan::of(ino_of(dir)) };
+        self.volume.bulk().totals(who, scan)
+    }
+
+    fn subvolumes(&self, _: &Caller) -> Result<Vec<RootInfo>> {
+        raw::check_process(&self.volume)?;
+        Ok(self.volume.subvolumes().list())
+    }
+    fn make_subvolume(&self, who: &Caller, name: &[u8]) -> Result<Opened> {
+        let attr = self.volume.subvolumes().create(who, name, 0o755)?;
+        self.tell_new(Ino::ROOT, name);
+        self.hold(&attr).map(find::Hold::opened)
+    }
+    fn open_subvolume(&self, _: &Caller, name: &[u8]) -> Result<Opened> {
+        find::unless_stale(|| {
+            let top = self.volume.subvolumes().top(name)?;
+            let attr = self.volume.attributes().getattr(top)?;
+            self.hold(&attr).map(find::Hold::opened)
+        })
+    }
+    fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {
+        let top = self.told.as_ref().and_then(|_| self.volume.subvolumes().top(name).ok());
+        self.volume.subvolumes().delete(who, name)?;
+        self.tell_tree(Ino::ROOT, name, top);
+        Ok(())
+    }
+
+    fn set_quota(&self, who: &Caller, dir: Node, limits: QuotaLimits) -> Result<raw::Quota> {
+        self.volume.quotas().set(who, ino_of(dir), limits)
+    }
+    fn quota(&self, _: &Caller, dir: Node) -> Result<Option<raw::Quota>> {
+        self.volume.quotas().of(ino_of(dir))
+    }
+    fn remove_quota(&self, who: &Caller, dir: Node) -> Result<()> {
+        self.volume.quotas().remove(who, ino_of(dir))
+    }
+    fn quotas(&self, _: &Caller) -> Result<Vec<raw::Quota>> {
+        raw::check_process(&self.volume)?;
+        Ok(self.volume.quotas().list())
+    }
+
+    fn mark(&self, _: &Caller, dir: Node) -> Result<ChangeMark> {
+        self.volume.changes().mark(ino_of(dir))
+    }
+    fn is_newer(&self, _: &Caller, mark: ChangeMark) -> Result<bool> {
+        Ok(self.volume.changes().is_newer(&mark))
+    }
+    fn keep_removed(&self, who: &Caller, keep: bool) -> Result<()> {
+        self.volume.changes().keep_removed(who, keep)
+    }
+    fn volume_id(&self, _: &Caller) -> Result<[u8; 16]> {
+        raw::check_process(&self.volume)?;
+        Ok(self.volume.id())
+    }
+
+    #[inline]
+    fn read(&self, _: &Caller, file: Node, at: u64, into: &mut [u8]) -> Result<usize> {
+        self.volume.files().read(ino_of(file), at, into)
+    }
+    fn get(&self, who: &Caller, dir: Node, path: &[u8], into: &mut Vec<u8>) -> Result<Attr> {
+        self.read_whole(who, ino_of(dir), path, into)
+    }
+    fn list(
+        &self,
+        who: &Caller,
+        _: Node,
+        _: &[u8],
+        ino: Ino,
+        listing: &Listing,
+        each: &mut EachEntry<'_>,
+    ) -> Result<()> {
+        self.list_part(who, ino, listing, each)
+    }
+    fn stat_many(
+        &self,
+        who: &Caller,
+        dir: Node,
+        names: &[&[u8]],
+        want: Fields,
+        freshness: Freshness,
+    ) -> Result<Vec<Result<Stat>>> {
+        Ok(self.attributes_of_names(who, ino_of(dir), names, want, freshness))
+    }
+    fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
+        self.volume.batch(who, ino_of(dir), changes)?;
+        self.tell(|told| told.everything());
+        Ok(())
+    }
+    fn inodes(&self, who: &Caller, after: Ino, at_most: usize) -> Result<Vec<Attr>> {
+        self.scan(who, after, at_most)
+    }
+    fn entry(&self, _: &Caller, _: Node, _: &[u8], ino: Ino) -> Result<Attr> {
+        self.volume.attributes().getattr(ino)
+    }
+}
