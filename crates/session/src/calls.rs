@@ -80,8 +80,6 @@ rows! {
     5 open_handle Changes (dir: Node, handle: Handle, how: Option<How>) -> Opened;
     /// Opens the file of a token, with its rights.
     6 open_token Reads (token: Token) -> Opened;
-    /// Gives a node back.
-    7 close Reads (node: Node) -> ();
     /// Makes a directory, and opens it.
     8 make_dir Changes (dir: Node, path: &[u8], mode: u32) -> Opened;
     /// Makes the missing directories of a path, and opens the last.
@@ -163,6 +161,8 @@ rows! {
     /// The volume's number.
     48 volume_id Reads () -> [u8; 16];
     by hand:
+    /// Gives a node back.
+    7 close Reads (node: Node) -> ();
     /// Writes; returns where, and how many bytes: fewer than all only when space ran out on the way.
     /// `at` of [`AT_END`] appends: what others write at the same time comes before or after.
     25 write Changes (file: Node, at: u64, bytes: &[u8]) -> (u64, u64);

@@ -20,6 +20,9 @@ pub trait Link: Send + Sync {
 
     /// Most bytes of a call's arguments, and of its result.
     fn room(&self) -> usize;
+
+    /// Closes a node without awaiting an answer; `false`: it must be asked for.
+    fn close(&self, node: u64) -> bool;
 }
 
 /// The calls, made by a server.
@@ -66,6 +69,13 @@ macro_rules! by_hand {
                 }
             }
             Ok(done)
+        }
+
+        fn close(&self, who: &Caller, node: Node) -> Result<()> {
+            match self.0.close(node.0) {
+                true => Ok(()),
+                false => self.call(number::close, who, |out| crate::wire::Put::put(&node, out)),
+            }
         }
 
         fn write(&self, who: &Caller, file: Node, at: u64, bytes: &[u8]) -> Result<(u64, u64)> {

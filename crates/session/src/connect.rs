@@ -3,7 +3,7 @@
 use crate::client::Link;
 use crate::hello::{self, Welcome};
 use crate::lane::{self, Door, FREE};
-use crate::memory::{LANES, Memory, ROOM};
+use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::waiting::Wait;
 use crate::wire::{Reader, Take, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -204,21 +204,41 @@ impl Session {
         head(word::UMASK, umask);
         if self.door().ask(lane as u32, self.memory.lane(lane, word::STATE)) {
             self.ring();
+            // It runs on this processor, as soon as this thread lets it.
+            std::thread::yield_now();
         }
     }
 
     fn door(&self) -> Door<'_, AtomicU32> {
-        Door { waiting: self.memory.waiting(), watched: self.memory.watched() }
+        Door {
+            waiting: self.memory.waiting(),
+            closing: self.memory.closing(),
+            watched: self.memory.watched(),
+        }
     }
 
-    /// Calls a server that sleeps. It runs on this processor, as soon as this thread lets it.
+    /// Calls a server that sleeps.
     #[cold]
     fn ring(&self) {
         let bells = &self.welcome.bells;
         let bell = &bells[rustix::thread::sched_getcpu() % bells.len()];
         // A bell that is full has been rung.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
-        std::thread::yield_now();
+    }
+
+    /// Notes a node as closed, without waiting for the server; `false`: there is no room.
+    fn note_closed(&self, node: u64) -> bool {
+        let Ok(node) = u32::try_from(node) else { return false };
+        let begin = shard();
+        let free = (0..CLOSED_MAX).any(|n| {
+            let place = self.memory.closed((begin + n) % CLOSED_MAX);
+            place.load(Ordering::Relaxed) == 0
+                && place.compare_exchange(0, node, Ordering::Release, Ordering::Relaxed).is_ok()
+        });
+        if free && self.door().close() {
+            self.ring();
+        }
+        free
     }
 
     /// Waits for the answer in a lane.
@@ -332,5 +352,10 @@ impl Link for Session {
 
     fn room(&self) -> usize {
         ROOM
+    }
+
+    #[inline]
+    fn close(&self, node: u64) -> bool {
+        self.origin.is_here() && !self.gone.load(Ordering::Relaxed) && self.note_closed(node)
     }
 }

@@ -69,6 +69,8 @@ impl Word for std::sync::atomic::AtomicU32 {
 pub struct Door<'w, W> {
     /// A bit for each lane in which a question waits.
     pub waiting: &'w W,
+    /// 1: the client has closed something, of which it awaits no answer.
+    pub closing: &'w W,
     /// 1: the server looks by itself; 0: it must be called.
     pub watched: &'w W,
 }
@@ -80,6 +82,19 @@ impl<W: Word> Door<'_, W> {
         state.store(ASKED, Ordering::Release);
         self.waiting.set(1 << lane, Ordering::SeqCst);
         self.watched.load(Ordering::SeqCst) == 0
+    }
+
+    /// Client: says that it has closed what it has noted. Returns whether the server must be called.
+    #[inline]
+    pub fn close(&self) -> bool {
+        self.closing.store(1, Ordering::SeqCst);
+        self.watched.load(Ordering::SeqCst) == 0
+    }
+
+    /// Server: returns whether the client has closed something since the last time.
+    #[inline]
+    pub fn has_closed(&self) -> bool {
+        self.closing.load(Ordering::Relaxed) != 0 && self.closing.swap(0, Ordering::SeqCst) != 0
     }
 
     /// Server: takes the lanes in which a question waits.
@@ -100,7 +115,8 @@ impl<W: Word> Door<'_, W> {
     /// Server: stops looking; `false`: a question waits, and it goes on.
     pub fn leave(&self) -> bool {
         self.watched.store(0, Ordering::SeqCst);
-        let may_leave = self.waiting.load(Ordering::SeqCst) == 0;
+        let may_leave =
+            self.waiting.load(Ordering::SeqCst) == 0 && self.closing.load(Ordering::SeqCst) == 0;
         if !may_leave {
             self.watch();
         }
@@ -165,6 +181,7 @@ mod tests {
     #[derive(Default)]
     struct Shared {
         waiting: AtomicU32,
+        closing: AtomicU32,
         watched: AtomicU32,
         state: [AtomicU32; LANES],
         /// A question, and then its answer: one more.
@@ -174,11 +191,14 @@ mod tests {
         /// Clients that were woken.
         woken: [AtomicU32; LANES],
         left: AtomicU32,
+        /// Things that clients have closed, and that the server has.
+        closed: AtomicU32,
+        seen: AtomicU32,
     }
 
     impl Shared {
         fn door(&self) -> Door<'_, AtomicU32> {
-            Door { waiting: &self.waiting, watched: &self.watched }
+            Door { waiting: &self.waiting, closing: &self.closing, watched: &self.watched }
         }
 
         fn client(&self, lane: usize) {
@@ -196,6 +216,10 @@ mod tests {
                 }
                 assert_eq!(self.message[lane].load(Ordering::Relaxed), 10 * n + 1);
                 state.store(FREE, Ordering::Relaxed);
+                self.closed.fetch_add(1, Ordering::SeqCst);
+                if self.door().close() {
+                    self.bell.store(1, Ordering::SeqCst);
+                }
             }
             self.left.fetch_sub(1, Ordering::SeqCst);
         }
@@ -203,13 +227,19 @@ mod tests {
         fn server(&self) {
             loop {
                 while self.bell.swap(0, Ordering::SeqCst) == 0 {
-                    if self.left.load(Ordering::SeqCst) == 0 {
+                    if self.left.load(Ordering::SeqCst) == 0
+                        && self.bell.load(Ordering::SeqCst) == 0
+                    {
                         return;
                     }
                     thread::yield_now();
                 }
                 self.door().watch();
                 loop {
+                    if self.door().has_closed() {
+                        self.seen
+                            .fetch_add(self.closed.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+                    }
                     let taken = self.door().take();
                     for lane in (0..LANES).filter(|lane| taken & 1 << lane != 0) {
                         assert!(is_asked(&self.state[lane]));
@@ -244,6 +274,7 @@ mod tests {
             let clients: Vec<_> = clients.collect();
             shared.server();
             clients.into_iter().for_each(|client| client.join().unwrap());
+            assert_eq!(shared.seen.load(Ordering::SeqCst), LANES as u32 * CALLS);
         });
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! | bytes | content |
 //! | --- | --- |
-//! | 4096 | head: [`WAITING`], [`WATCHED`] |
+//! | 4096 | head: [`WAITING`] and [`CLOSING`], [`WATCHED`], [`CLOSED`] |
 //! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a question or its answer |
 //!
 //! Pages that were never touched take no memory.
@@ -34,6 +34,12 @@ pub const FILE_BYTES: usize = HEAD_BYTES + LANES * LANE_BYTES;
 
 /// Place of the word with a bit for each lane in which a question waits.
 const WAITING: usize = 0;
+/// Place of the word that says that something was closed.
+const CLOSING: usize = WAITING + 4;
+/// Place of the numbers of nodes that the client has closed, each in a word of its own.
+const CLOSED: usize = 256;
+/// Nodes that a client may close before the server has seen it.
+pub const CLOSED_MAX: usize = 64;
 /// Place of the word that says whether the server looks by itself. In a cache line of its own: the
 /// server seldom writes it.
 const WATCHED: usize = 128;
@@ -125,6 +131,17 @@ impl Memory {
         self.word(WATCHED)
     }
 
+    /// Whether there are numbers in [`Memory::closed`].
+    pub fn closing(&self) -> &AtomicU32 {
+        self.word(CLOSING)
+    }
+
+    /// A node that the client has closed, or 0.
+    pub fn closed(&self, place: usize) -> &AtomicU32 {
+        assert!(place < CLOSED_MAX);
+        self.word(CLOSED + place * size_of::<u32>())
+    }
+
     /// A word of the head of a lane, by its place in words.
     pub fn lane(&self, lane: usize, word: usize) -> &AtomicU32 {
         assert!(lane < LANES && word < LANE_HEAD / size_of::<u32>());
@@ -168,11 +185,13 @@ impl Memory {
 
     /// Appends the first `len` bytes of the place of a lane to `into`. At most [`ROOM`].
     pub fn read(&self, lane: usize, len: usize, into: &mut Vec<u8>) {
-        let words = self.place(lane, len);
-        let end = into.len() + len;
-        into.reserve(words.len() * size_of::<u64>());
-        into.extend(words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()));
-        into.truncate(end);
+        let (words, begin) = (self.place(lane, len), into.len());
+        into.resize(begin + words.len() * size_of::<u64>(), 0);
+        let (places, _) = into[begin..].as_chunks_mut::<8>();
+        for (place, word) in places.iter_mut().zip(words) {
+            *place = word.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        into.truncate(begin + len);
     }
 
     /// Gives the pages of a lane's place back, when it will not be used soon. For the client, whose

@@ -106,9 +106,7 @@ impl Client {
         match number {
             number::close => {
                 let node = Node::take(&mut args)?;
-                let open = self.nodes.remove(node).ok_or(Code::BadHandle)?;
-                close(host.calls(), open);
-                Ok(())
+                if self.close(node) { Ok(()) } else { Err(Code::BadHandle.into()) }
             }
             number::write => {
                 let ((file, at), bytes): ((Node, u64), &[u8]) = Take::take(&mut args)?;
@@ -140,6 +138,12 @@ impl Client {
         }
     }
 
+    /// Gives a node back; `false`: it is not open.
+    pub(crate) fn close(&self, node: Node) -> bool {
+        let open = self.nodes.remove(node);
+        open.map(|open| close(self.host.calls(), open)).is_some()
+    }
+
     fn get(
         &self,
         gate: &mut Gate<'_>,
@@ -154,16 +158,20 @@ impl Client {
         let opened = gate.calls.open_file(who, dir, path, how)?;
         let size = usize::try_from(opened.attr.size).unwrap_or(usize::MAX);
         let result = (|| {
-            let mut bytes = vec![0; size.min(GOT_MAX)];
-            let read = gate.calls.read(who, opened.node, 0, &mut bytes)?;
-            bytes.truncate(read);
             let open = Open { node: opened.node, read: true, write: false, append: false };
             let more = match size > GOT_MAX {
                 true => Some(self.nodes.add(open)?),
                 false => None,
             };
             (opened.attr, more).put(out);
-            out.bytes(&bytes);
+            let head = out.len();
+            let read = gate.calls.read(who, opened.node, 0, out.room(size.min(GOT_MAX)));
+            if read.is_err()
+                && let Some(more) = more
+            {
+                self.nodes.remove(more);
+            }
+            out.truncate(head + read?);
             Ok(more.is_some())
         })();
         if !matches!(result, Ok(true)) {

@@ -1,8 +1,9 @@
 //! A session at its server: the lanes of a client, and what is under way in them.
 
+use crate::calls::Node;
 use crate::connect::{BECOME, PART, REST, word};
 use crate::lane::{self, Door};
-use crate::memory::{LANES, Memory, ROOM};
+use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::nodes::Nodes;
 use crate::peer::Peer;
 use crate::serve::{Client, Host, is_slow, panicked};
@@ -114,7 +115,11 @@ impl Served {
 
     /// Its words beside the lanes.
     pub(crate) fn door(&self) -> Door<'_, AtomicU32> {
-        Door { waiting: self.memory.waiting(), watched: self.memory.watched() }
+        Door {
+            waiting: self.memory.waiting(),
+            closing: self.memory.closing(),
+            watched: self.memory.watched(),
+        }
     }
 
     /// Makes a thread the one that looks for its questions; `false`: another one is.
@@ -132,6 +137,9 @@ impl Served {
     /// the calling thread; others are handed out.
     #[inline]
     pub(crate) fn look(&self, memory: &mut (Vec<u8>, Vec<u8>)) -> Looked {
+        if self.door().has_closed() {
+            self.close();
+        }
         let taken = self.door().take();
         let todo = match taken {
             0 => self.todo.load(Ordering::Relaxed),
@@ -146,6 +154,17 @@ impl Served {
             return Looked::Nothing;
         }
         self.begin(lane, memory)
+    }
+
+    /// Gives back what the client has noted as closed. What is not open is ignored.
+    fn close(&self) {
+        for place in 0..CLOSED_MAX {
+            let place = self.memory.closed(place);
+            if place.load(Ordering::Relaxed) != 0 {
+                let node = place.swap(0, Ordering::Acquire);
+                self.client.close(Node(node.into()));
+            }
+        }
     }
 
     fn begin(&self, lane: usize, (question, answer): &mut (Vec<u8>, Vec<u8>)) -> Looked {
