@@ -92,7 +92,8 @@ impl GivenUp {
 pub(crate) fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
     let path = path_of(volume)?;
     let folder = path.parent()?;
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    // Others find the sockets of sessions in it; a ring's file is for this user alone.
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
     remove_of_gone(folder);
     let opened = made
         .map_err(|error| error.to_string())

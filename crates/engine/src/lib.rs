@@ -98,7 +98,7 @@ pub use paths::Paths;
 pub use quotas::Quotas;
 pub use references::References;
 pub use repair::{Action, RepairReport};
-pub use shoal_base::cold::{AtOnce, at_once};
+pub use shoal_base::cold::{AtOnce, at_once, must_not_wait, refuse as refuse_to_wait};
 pub use shoal_base::counters::Counter;
 pub use shoal_base::timing::{
     BUCKETS as TIMING_BUCKETS, Call, Timed, Timing, Timings, bucket_end as timing_bucket_end,

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `table` | the kernel's list of mounts |
+//! | `known` | inodes that the kernel may know |
 //! | `listings` | directory listings that the kernel keeps |
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
@@ -22,6 +23,7 @@
 //! | `streams` | control files that are open, and their questions |
 //! | `views` | the volume, which may be replaced by a newer view of it |
 //! | `session` | state of a mount |
+//! | `doors` | the mount as a host of sessions |
 //! | `report` | statistics, metrics, slow requests, health as text |
 //! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
@@ -35,6 +37,7 @@
 //! attributes without limit; but for mounts that follow a volume of another process (`views`).
 
 mod about;
+mod known;
 mod listings;
 mod pages;
 
@@ -61,6 +64,8 @@ mod views;
 mod documents;
 
 mod session;
+
+mod doors;
 
 mod report;
 

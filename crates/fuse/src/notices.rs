@@ -211,6 +211,14 @@ impl Notices {
         }
     }
 
+    /// Sends notices, from a thread that no request waits for. On return the kernel has acted upon
+    /// them.
+    pub fn tell_each(&self, notices: &[Notice]) {
+        if let Some(send) = &*self.send.read() {
+            notices.iter().for_each(|notice| deliver_one(notice, send));
+        }
+    }
+
     /// Runs the thread that delivers notices, by its own `send`.
     pub fn deliver(&self, send: &Send) {
         self.entries.deliver(send);

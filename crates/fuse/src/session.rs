@@ -5,6 +5,7 @@ use crate::calls::Calls;
 use crate::changing::Changing;
 use crate::documents::{Documents, is_document};
 use crate::inherited::Inherited;
+use crate::known::Known;
 use crate::listings::Listings;
 use crate::notices::{Notice, Notices};
 use crate::observe::Observer;
@@ -42,6 +43,8 @@ pub(crate) struct Session {
     pub stripped: Stripped,
     /// Listings cached by the kernel.
     pub listings: Listings,
+    /// Inodes that it may know.
+    pub known: Known,
     /// Drops the names of removed trees.
     pub sweeper: Sweeper,
     /// Files that were opened by tokens.
@@ -77,7 +80,7 @@ impl Session {
         let (tokens, streams) = (Tokens::default(), Streams::default());
         let (changing, observer) = (Changing::default(), Observer::default());
         let about = About::default();
-        Session {
+        let session = Session {
             calls: None,
             inherited: Inherited::default(),
             keeper: 0,
@@ -89,6 +92,7 @@ impl Session {
             pages,
             stripped: Stripped::default(),
             listings,
+            known: Known::default(),
             sweeper,
             tokens,
             streams,
@@ -96,7 +100,9 @@ impl Session {
             observer,
             documents: Documents::default(),
             about,
-        }
+        };
+        session.known.give(top);
+        session
     }
 
     /// Expects requests of a connection that outlives its server. `inherited`: a server before this
@@ -106,6 +112,7 @@ impl Session {
         if inherited {
             self.unread.inherit();
             self.pages.inherit();
+            self.known.inherit();
             self.tokens.inherit();
             self.streams.inherit();
             self.documents.inherit();

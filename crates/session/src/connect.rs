@@ -122,6 +122,11 @@ impl Session {
         self.welcome.volume
     }
 
+    /// Number of the filesystem of the server's mount (`st_dev`); 0 if it has none.
+    pub fn device(&self) -> u64 {
+        self.welcome.device
+    }
+
     /// The user for whom the server makes calls.
     pub fn caller(&self) -> &Caller {
         &self.own

@@ -29,6 +29,8 @@ const MESSAGE_MAX: usize = 4096;
 pub struct Welcome {
     /// The volume.
     pub volume: [u8; 16],
+    /// Number of the mount's filesystem; 0 without a mount.
+    pub device: u64,
     /// The bells; the one for processor `n` is the `n`th, modulo their number.
     pub bells: Vec<OwnedFd>,
 }
@@ -91,8 +93,9 @@ pub fn ask(socket: impl AsFd, memory: impl AsFd) -> Result<Welcome> {
         let why = String::from_utf8_lossy(rest).into_owned();
         return Err(Error::refused(code.unwrap_or(Code::Io), why));
     }
-    match rest.try_into() {
-        Ok(volume) if !bells.is_empty() => Ok(Welcome { volume, bells }),
+    let (volume, rest) = rest.split_first_chunk().ok_or_else(strange)?;
+    match rest.try_into().map(u64::from_le_bytes) {
+        Ok(device) if !bells.is_empty() => Ok(Welcome { volume: *volume, device, bells }),
         _ => Err(strange()),
     }
 }
@@ -121,11 +124,11 @@ pub fn take(socket: impl AsFd) -> Result<OwnedFd> {
 /// Those of `sendmsg(2)`.
 pub fn answer(
     socket: impl AsFd,
-    outcome: Result<([u8; 16], &[BorrowedFd<'_>]), &Error>,
+    outcome: Result<([u8; 16], u64, &[BorrowedFd<'_>]), &Error>,
 ) -> Result<(), Errno> {
     let mut message = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
     let (errno, rest, bells) = match outcome {
-        Ok((volume, bells)) => (0, volume.to_vec(), bells),
+        Ok((volume, device, bells)) => (0, [&volume[..], &device.to_le_bytes()].concat(), bells),
         Err(error) => (error.errno(), error.to_string().into_bytes(), &[][..]),
     };
     message.extend_from_slice(&errno.to_le_bytes());

@@ -51,6 +51,6 @@ pub use client::Remote;
 pub use connect::Session;
 pub use peer::{Peer, groups_of, peer_of};
 pub use rows::Row;
-pub use serve::Host;
+pub use serve::{Host, Owed};
 pub use server::{Load, Server};
 pub use told::Told;

@@ -13,6 +13,9 @@ const LISTED_MAX: usize = 16 << 10;
 /// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
 const GOT_MAX: usize = READ_MAX;
 
+/// Work that is left before a call may be answered.
+pub type Owed = Box<dyn FnOnce() + Send>;
+
 /// What a server of sessions knows of its volume.
 pub trait Host: Send + Sync + 'static {
     /// The calls.
@@ -23,6 +26,15 @@ pub trait Host: Send + Sync + 'static {
     fn top(&self) -> Node;
     /// Nothing may be changed, as on a mount that is read-only.
     fn is_read_only(&self) -> bool;
+    /// Number of the mount's filesystem (`st_dev`); 0 without a mount.
+    fn device(&self) -> u64 {
+        0
+    }
+    /// Takes what has to be done before the call that this thread has made may be answered, and that
+    /// may wait for others: telling the kernel of a mount.
+    fn owed(&self) -> Option<Owed> {
+        None
+    }
     /// Whether this user may have a session: who may enter the mount.
     fn may_enter(&self, uid: u32) -> bool;
 }

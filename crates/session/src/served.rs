@@ -6,7 +6,7 @@ use crate::lane::{self, Door};
 use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::nodes::Nodes;
 use crate::peer::Peer;
-use crate::serve::{Client, Host, is_slow, panicked};
+use crate::serve::{Client, Host, Owed, is_slow, panicked};
 use crate::wire::{Put, Reader, Writer, take_caller};
 use parking_lot::Mutex;
 use rustix::thread::futex;
@@ -82,8 +82,25 @@ pub(crate) enum Looked {
     Nothing,
     /// It is answered.
     Answered,
-    /// It is for a thread that may wait.
-    Waits(Question),
+    /// The rest is for a thread that may wait.
+    Waits(Work),
+}
+
+/// Work for a thread that may wait.
+pub(crate) enum Work {
+    /// A question.
+    Question(Question),
+    /// The call has been made, and is not to be answered before this.
+    Answer {
+        /// Its lane.
+        lane: usize,
+        /// Its outcome.
+        outcome: Result<()>,
+        /// Its result.
+        answer: Vec<u8>,
+        /// What comes before.
+        owed: Owed,
+    },
 }
 
 impl Served {
@@ -194,28 +211,44 @@ impl Served {
         }
         if is_slow(number as u16) || len > LONG {
             let bytes = std::mem::take(question);
-            return Looked::Waits(Question { lane, number, who, umask, bytes });
+            return Looked::Waits(Work::Question(Question { lane, number, who, umask, bytes }));
         }
         answer.clear();
         match at_once(|| self.call(number as u16, (who, umask), question, answer)) {
-            AtOnce::Done(outcome) => {
-                self.reply(lane, outcome, answer);
-                Looked::Answered
-            }
+            AtOnce::Done(outcome) => match self.client.host.owed() {
+                None => {
+                    self.reply(lane, outcome, answer);
+                    Looked::Answered
+                }
+                Some(owed) => {
+                    let answer = std::mem::take(answer);
+                    Looked::Waits(Work::Answer { lane, outcome, answer, owed })
+                }
+            },
             AtOnce::Refused { .. } => {
                 let bytes = std::mem::take(question);
-                Looked::Waits(Question { lane, number, who, umask, bytes })
+                Looked::Waits(Work::Question(Question { lane, number, who, umask, bytes }))
             }
         }
     }
 
-    /// Answers a question on a thread that may wait.
-    pub(crate) fn answer(&self, question: &Question) {
-        let mut answer = Vec::new();
-        let Question { lane, number, who, umask, bytes } = question;
-        let outcome = self.call(*number as u16, (*who, *umask), bytes, &mut answer);
-        self.held.fetch_sub(self.held_by(bytes.len()), Ordering::Relaxed);
-        self.reply(*lane, outcome, &mut answer);
+    /// Does what is left, on a thread that may wait.
+    pub(crate) fn work(&self, work: Work) {
+        match work {
+            Work::Question(Question { lane, number, who, umask, bytes }) => {
+                let mut answer = Vec::new();
+                let outcome = self.call(number as u16, (who, umask), &bytes, &mut answer);
+                self.held.fetch_sub(self.held_by(bytes.len()), Ordering::Relaxed);
+                if let Some(owed) = self.client.host.owed() {
+                    owed();
+                }
+                self.reply(lane, outcome, &mut answer);
+            }
+            Work::Answer { lane, outcome, mut answer, owed } => {
+                owed();
+                self.reply(lane, outcome, &mut answer);
+            }
+        }
     }
 
     /// Bytes that a question of this length is counted with, beyond what fits into a lane.
@@ -277,7 +310,7 @@ impl Served {
                     let last = std::mem::replace(&mut question.bytes, whole);
                     question.bytes.extend_from_slice(&last);
                 }
-                return Looked::Waits(question);
+                return Looked::Waits(Work::Question(question));
             }
             _ => Err(Code::NotSupported.into()),
         };

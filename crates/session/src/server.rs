@@ -18,7 +18,7 @@ use crate::hello::{self, BELLS_MAX};
 use crate::memory::Memory;
 use crate::peer::{groups_of, peer_of};
 use crate::serve::Host;
-use crate::served::{Looked, Question, Served};
+use crate::served::{Looked, Served, Work};
 use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -48,6 +48,8 @@ const CREW_STAYS: Duration = Duration::from_secs(10);
 /// Rounds of looking between two looks at the clock.
 const LOOKS: usize = 16;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Longest wait for calls under way, when the server ends.
+const END_MAX: Duration = Duration::from_secs(10);
 /// What an event means that is of no session.
 const LISTENER: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
@@ -314,8 +316,9 @@ impl Shared {
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
         let watched = epoll::modify(events, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
-        let told =
-            watched.and_then(|()| hello::answer(&session.socket, Ok((self.host.volume(), &bells))));
+        let told = watched.and_then(|()| {
+            hello::answer(&session.socket, Ok((self.host.volume(), self.host.device(), &bells)))
+        });
         if told.is_err() {
             self.farewell(id);
         }
@@ -442,9 +445,9 @@ impl Shared {
                     match session.look(memory) {
                         Looked::Nothing => {}
                         Looked::Answered => now = true,
-                        Looked::Waits(question) => {
+                        Looked::Waits(work) => {
                             now = true;
-                            self.crew.give(self, session.clone(), question);
+                            self.crew.give(self, session.clone(), work);
                         }
                     }
                 }
@@ -493,16 +496,16 @@ struct Crew {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Arc<Served>, Question)>,
+    waiting: VecDeque<(Arc<Served>, Work)>,
     threads: usize,
     idle: usize,
     ended: bool,
 }
 
 impl Crew {
-    fn give(&self, shared: &Arc<Shared>, session: Arc<Served>, question: Question) {
+    fn give(&self, shared: &Arc<Shared>, session: Arc<Served>, work: Work) {
         let mut queue = self.queue.lock();
-        queue.waiting.push_back((session, question));
+        queue.waiting.push_back((session, work));
         if queue.idle >= queue.waiting.len() {
             self.work.notify_one();
             return;
@@ -518,22 +521,24 @@ impl Crew {
         if started.is_err() {
             self.queue.lock().threads -= 1;
             // Without any other, this thread has to wait.
-            if self.queue.lock().threads == 0 {
-                self.take().iter().for_each(|(session, question)| session.answer(question));
+            if self.queue.lock().threads == 0
+                && let Some((session, work)) = self.take()
+            {
+                session.work(work);
             }
         }
     }
 
-    fn take(&self) -> Option<(Arc<Served>, Question)> {
+    fn take(&self) -> Option<(Arc<Served>, Work)> {
         self.queue.lock().waiting.pop_front()
     }
 
     fn run(&self) {
         let mut queue = self.queue.lock();
         loop {
-            if let Some((session, question)) = queue.waiting.pop_front() {
+            if let Some((session, work)) = queue.waiting.pop_front() {
                 drop(queue);
-                session.answer(&question);
+                session.work(work);
                 drop(session);
                 queue = self.queue.lock();
                 continue;
@@ -552,13 +557,17 @@ impl Crew {
         self.work.notify_all();
     }
 
-    /// Waits until all questions are answered.
+    /// Waits until all questions are answered, but not for ever: a device may hang.
     fn end(&self) {
+        let end = Instant::now() + END_MAX;
         let mut queue = self.queue.lock();
         queue.ended = true;
         self.work.notify_all();
         while queue.threads > 0 {
-            self.work.wait(&mut queue);
+            if self.work.wait_until(&mut queue, end).timed_out() {
+                tracing::warn!("calls of sessions take long: they are left behind");
+                return;
+            }
         }
     }
 }

@@ -1,11 +1,20 @@
 //! Notices of changes, for a front end that caches names and inodes: a mount's kernel.
 
-use shoal_engine::Ino;
+use shoal_engine::{Ino, Result};
 
 /// A listener that is told what a call has changed: after the change, by the same thread, without
 /// locks, before the call returns. The names and inodes are those of the call; changes that other
 /// threads make meanwhile are told by these.
 pub trait Told: Send + Sync {
+    /// Data of a file is about to be read or changed: what the listener has of it and the volume has
+    /// not is to be written first.
+    ///
+    /// # Errors
+    /// For a thread that must not wait, that it would have to.
+    fn before_data(&self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
+
     /// A name has been added, removed, or leads to another inode. Both names of a rename are told.
     fn name(&self, dir: Ino, name: &[u8]);
 
@@ -19,7 +28,4 @@ pub trait Told: Send + Sync {
 
     /// A directory has been removed with everything below it: its name in `dir`, and its inode.
     fn tree(&self, dir: Ino, name: &[u8], top: Ino);
-
-    /// Anything may have changed: a batch, which does not report its parts.
-    fn everything(&self);
 }

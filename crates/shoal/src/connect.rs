@@ -2,12 +2,9 @@
 
 use crate::raw::{self, Code, Error, Result};
 use shoal_session::Session;
-use shoal_session::place::sockets;
+use shoal_session::place::{links, sockets};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-
-/// Place of the text, below the top of a mount, that says where its sessions begin.
-const TEXT: &str = ".shoal/session";
+use std::path::Path;
 
 /// Returns whether a process serves the volume at a path.
 pub(crate) fn is_served(path: &Path) -> bool {
@@ -28,26 +25,27 @@ pub(crate) fn connect(place: &Path) -> Result<Session> {
     };
     match found {
         Some(found) if found.file_type().is_socket() => Session::connect(place),
-        Some(found) if found.is_dir() => Session::connect(&of_mount(place, &found)?),
+        Some(found) if found.is_dir() => of_mount(place, found.dev()),
         _ => of_volume(place),
     }
 }
 
-/// Finds the socket of a mount by a directory in it.
-fn of_mount(dir: &Path, found: &std::fs::Metadata) -> Result<PathBuf> {
-    let failed = |why: &str| {
-        let message = format!("{}: {why}", dir.display());
-        Error::refused(Code::NotFound, message)
-    };
-    let dir = std::fs::canonicalize(dir).map_err(|error| failed(&error.to_string()))?;
-    let is_same =
-        |above: &&Path| std::fs::metadata(above).is_ok_and(|above| above.dev() == found.dev());
-    let top = dir.ancestors().take_while(is_same).last().unwrap_or(&dir);
-    let text = std::fs::read(top.join(TEXT)).map_err(|_| {
-        failed("this is not in a mounted volume that serves sessions (mount -o session=...)")
-    })?;
-    let path = text.strip_suffix(b"\n").unwrap_or(&text);
-    Ok(crate::path::to_path_buf(path))
+/// Connects to the server of the mount that a directory is in.
+fn of_mount(dir: &Path, device: u64) -> Result<Session> {
+    let mut refused = None;
+    for link in links(device).filter(|link| link.exists()) {
+        match Session::connect(&link) {
+            // A link that a killed server has left may lead to another mount by now.
+            Ok(session) if session.device() == device => return Ok(session),
+            Ok(_) => {}
+            Err(error) => refused = Some(error),
+        }
+    }
+    let message = format!(
+        "{}: this is not in a mounted volume that serves sessions here (mount -o session=...)",
+        dir.display()
+    );
+    Err(refused.unwrap_or_else(|| Error::refused(Code::NotFound, message)))
 }
 
 /// Connects to a process that has the volume open.

@@ -22,8 +22,8 @@ pub use shoal_engine::{
     TIMING_BUCKETS, Teller, Time, Timed, Timing, Timings, Token, Totals, TotalsScan, TreeChange,
     TreeChanged, TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags,
     at_once, call_panicked, check_process, copy_volume, copy_volume_on, dump, glob, grow,
-    hand_over, identify, is_bucket, limits, lock_files, memory, mkfs, mkfs_on, open_device, phase,
-    restore, shard, shrink, shrink_on, text, timing_bucket_end,
+    hand_over, identify, is_bucket, limits, lock_files, memory, mkfs, mkfs_on, must_not_wait,
+    open_device, phase, refuse_to_wait, restore, shard, shrink, shrink_on, text, timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
 pub use shoal_engine::{

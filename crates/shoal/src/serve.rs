@@ -4,9 +4,8 @@ use crate::error::{Doing, Result};
 use crate::local::Local;
 use crate::raw::{self, Code, Error};
 use crate::{Dir, Volume};
-use shoal_session::place::own_socket;
+use shoal_session::place::{make_folder, own_socket};
 use shoal_session::{Calls, Host, Node, Server};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,15 +75,11 @@ pub(crate) fn default_socket(volume: &raw::Volume) -> raw::Result<PathBuf> {
         Error::refused(Code::NotFound, message)
     };
     let socket = own_socket(&volume.info().id).ok_or_else(none)?;
-    let folder = socket.parent().ok_or_else(none)?;
     let failed = |error: std::io::Error| {
-        Error::refused(Code::Io, format!("folder of the socket, {}: {error}", folder.display()))
+        let message = format!("folder of the socket {}: {error}", socket.display());
+        Error::refused(Code::Io, message)
     };
-    // Others enter it, if they may enter the one above.
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    made.map_err(failed)?;
-    let permissions = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(folder, permissions).map_err(failed)?;
+    make_folder(&socket).map_err(failed)?;
     Ok(socket)
 }
 

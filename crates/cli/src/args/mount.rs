@@ -22,6 +22,7 @@ MOUNT OPTIONS:
                       processor, its storage away) before another host takes the volume over; by
                       default 2 s of a file or device and 1.5 s of a bucket, longer where the
                       storage is slow
+    session=PATH|off  serve sessions at this socket, or not at all; see SESSIONS
     metrics=ADDRESS   as --metrics
     force             as --force
     log=FILE          as --log
@@ -111,6 +112,14 @@ KEEPER:
   The changes are in a file of 48 MiB in /run/shoal (in $XDG_RUNTIME_DIR/shoal for users other than
   root), named after the volume, or in that of journal_ring. If keeper and server are both killed,
   the next mount finds them there.
+
+SESSIONS:
+  Programs that use the library connect to the server of a mount past the kernel, by shared memory
+  (Volume::connect with a directory of the mount, or the volume), and make ten times as many calls
+  in a second. Who may connect is who may enter the mount, and every call is checked for that user.
+  Programs on the mount see their changes at once, and the other way round. The socket is
+  /run/shoal/ID.sock, or below $XDG_RUNTIME_DIR of a user who mounts. A mount that collects writes
+  (writeback), a standby and a replica have none.
 
 REPLICAS:
   With ro,follow a mount shows a volume in a bucket that another machine uses: what that one has

@@ -161,6 +161,7 @@ impl Mount {
     /// wait for it. There is no way back. Returns `false` if requests take too long.
     pub fn pause(&self) -> bool {
         let Some(connection) = &self.connection else { return true };
+        self.close_door();
         if let Some(session) = &connection.session {
             session.inherited.close();
             session.changing.stop();
@@ -275,11 +276,16 @@ fn begin(
     connection.session = Some(session.clone());
     let (dir, connection) = (dir.to_owned(), Some(connection));
     let (monitor, follower) = (None, None);
-    let mut mount = Mount { dir, threads, ended: false, connection, monitor, follower };
+    let door = Mutex::default();
+    let mut mount = Mount { dir, threads, ended: false, connection, monitor, follower, door };
     mount.look_after(&session, options);
     match inherited {
         true => mount.show_later(&session, options),
         false => mount.show(&session, options, monitor::bind(options)?)?,
+    }
+    match mount.open_door(&session, options) {
+        Err(error) if inherited => tracing::warn!(%error, "no sessions"),
+        opened => opened?,
     }
     Ok(mount)
 }

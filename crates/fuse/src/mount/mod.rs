@@ -1,5 +1,6 @@
 //! Life of a mount: attach to a directory, shake hands with the kernel, serve until unmounted.
 
+mod door;
 mod handshake;
 mod helper;
 pub(crate) mod kept;
@@ -24,6 +25,7 @@ use crate::transport::uring::{self, Shape};
 use handshake::Offer;
 use monitor::Monitor;
 use options::MountOptions;
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use shoal::raw::{Code, Error, Ino, Result, Teller, Volume};
@@ -54,6 +56,8 @@ pub struct Mount {
     monitor: Option<Monitor>,
     /// Of a mount that follows a volume of another process.
     follower: Option<views::Follower>,
+    /// Serves sessions.
+    door: Mutex<Option<door::Opened>>,
 }
 
 impl Mount {
@@ -83,6 +87,7 @@ impl Mount {
             false => mount.look_after(&session, options),
         }
         mount.show(&session, options, monitor)?;
+        mount.open_door(&session, options)?;
         Ok(mount)
     }
 
@@ -115,6 +120,7 @@ impl Mount {
                     connection: None,
                     monitor: None,
                     follower: copy.map(views::Follower::new),
+                    door: Mutex::default(),
                 };
                 Ok(mount)
             }
@@ -135,6 +141,7 @@ impl Mount {
     /// has released the volume then; closing it is up to the caller.
     pub fn wait(mut self) {
         self.threads.wait();
+        self.close_door();
         self.ended = true;
     }
 
@@ -142,6 +149,13 @@ impl Mount {
     /// paused.
     pub fn wait_for_end(&self) {
         self.threads.wait();
+        self.close_door();
+    }
+
+    /// Ends all sessions.
+    fn close_door(&self) {
+        let door = self.door.lock().take();
+        drop(door);
     }
 }
 

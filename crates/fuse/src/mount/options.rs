@@ -66,6 +66,9 @@ pub struct MountOptions {
     /// `metrics=ADDRESS`: metrics and a page are offered there by HTTP.
     #[serde(skip)]
     pub metrics: Option<Address>,
+    /// `session=PATH|off`: sessions are served at this socket, or not; without it, where
+    /// `Volume::connect` looks.
+    pub session: Sessions,
     /// `fsname=NAME`: source shown in the list of mounts, instead of the volume's path.
     pub fsname: Option<String>,
     /// `suid`: set-id bits count (root only).
@@ -83,6 +86,19 @@ pub struct MountOptions {
     pub follows: bool,
     /// Options of the program that serves the mount (`log=FILE`), shown with the others.
     pub also: Vec<String>,
+}
+
+/// Where sessions are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sessions {
+    /// In the folder of running programs, if there is one.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// At this socket. The mount fails without it.
+    At(PathBuf),
 }
 
 /// Use of rings shared with the kernel, which are faster than reading requests from its device one
@@ -285,6 +301,9 @@ impl MountOptions {
                         .map_err(|why| bad(option, &format!("an address: {why}")))?,
                 )
             }
+            "session" if value == "off" => self.session = Sessions::Off,
+            "session" if value.starts_with('/') => self.session = Sessions::At(value.into()),
+            "session" => return Err(bad(option, "the absolute path of a socket, or off")),
             "fsname" if !value.is_empty() => self.fsname = Some(value.to_owned()),
             "fsname" => return Err(bad(option, "a name")),
             // The type is always fuse.shoal; `mount -t fuse.shoal` may repeat it.

@@ -1,6 +1,6 @@
 //! Mount options as a list again, and the options that a remount asks for.
 
-use super::options::{IGNORED, IGNORED_VALUES, MountOptions, Rings};
+use super::options::{IGNORED, IGNORED_VALUES, MountOptions, Rings, Sessions};
 use crate::about::Facts;
 use crate::table;
 use shoal::raw::{Code, Error, Result};
@@ -40,6 +40,14 @@ impl MountOptions {
             ("disk_cache_size", number(self.disk_cache_bytes)),
             ("grace", number(self.grace_seconds)),
             ("subvolume", self.subvolume.clone()),
+            (
+                "session",
+                match &self.session {
+                    Sessions::Auto => None,
+                    Sessions::Off => Some("off".to_owned()),
+                    Sessions::At(path) => Some(path.display().to_string()),
+                },
+            ),
             ("fsname", self.fsname.clone()),
             ("metrics", self.metrics.as_ref().map(|address| address.to_string())),
         ];

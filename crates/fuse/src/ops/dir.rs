@@ -77,6 +77,7 @@ fn give(cx: &Context<'_>, entry: &EntryOut, begun: u64, losing: &mut Vec<Ino>) -
     if cx.volume.references().hold(ino, 1).is_err() {
         return Node::Drop;
     }
+    cx.session.known.give(ino);
     unread.give(ino, cx.tid, begun);
     let node = if unread.changed_since(ino, begun) { again(cx, entry) } else { Node::Keep };
     if unread.is_losing(ino, cx.tid) && !matches!(node, Node::Drop) {

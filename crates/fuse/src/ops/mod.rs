@@ -148,6 +148,7 @@ fn reply_entry_by(
     read: impl FnOnce(&Context<'_>, Ino) -> Result<Attr, Errno>,
 ) -> Outcome {
     cx.volume.references().hold(attr.ino, 1)?;
+    cx.session.known.give(attr.ino);
     // Since the name was looked up the inode may have changed, or gone, and its number may have
     // been reused: the kernel gets attributes that were read after the reference was taken.
     let reply = match read(cx, attr.ino) {

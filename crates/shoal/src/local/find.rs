@@ -183,10 +183,8 @@ impl Local {
     /// Tells the listener that a tree has been removed.
     pub(super) fn tell_tree(&self, dir: Ino, name: &[u8], top: Option<Ino>) {
         self.tell(|told| {
-            match top {
-                Some(top) => told.tree(dir, name, top),
-                // Another call has moved it meanwhile.
-                None => told.everything(),
+            if let Some(top) = top {
+                told.tree(dir, name, top);
             }
             told.name(dir, name);
             told.attributes(dir);

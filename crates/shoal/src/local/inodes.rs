@@ -22,6 +22,9 @@ impl Local {
         set: &SetAttr,
     ) -> Result<Attr> {
         self.on_found(who, dir, path, follow, |attr| {
+            if set.size.is_some() || set.mtime.is_some() {
+                self.before_data(attr.ino)?;
+            }
             let done = self.volume.attributes().setattr(who, attr.ino, set)?;
             self.tell(|told| match set.size {
                 Some(size) => told.data(attr.ino, size, 0),

@@ -3,11 +3,13 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | `batch` | what a batch touches |
 //! | `find` | paths, and inodes that stay while a call needs them |
 //! | `open` | opening files and directories; whole files |
 //! | `names` | adding, removing and moving names |
 //! | `inodes` | attributes, contents, listings |
 
+mod batch;
 mod find;
 mod inodes;
 mod names;
@@ -52,6 +54,12 @@ impl Local {
         if let Some(told) = &self.told {
             what(&**told);
         }
+    }
+
+    /// Lets the listener write what it alone has of a file's data.
+    #[inline]
+    fn before_data(&self, ino: Ino) -> Result<()> {
+        self.told.as_ref().map_or(Ok(()), |told| told.before_data(ino))
     }
 
     /// Tells the listener that attributes have changed, and passes the result on.
@@ -225,11 +233,13 @@ impl Calls for Local {
         self.write_some(who, ino_of(file), at, bytes)
     }
     fn allocate(&self, _: &Caller, file: Node, mode: Fallocate, at: u64, len: u64) -> Result<()> {
+        self.before_data(ino_of(file))?;
         self.volume.files().fallocate(ino_of(file), mode, at, len)?;
         self.tell(|told| told.data(ino_of(file), at, len));
         Ok(())
     }
     fn seek(&self, _: &Caller, file: Node, at: u64, what: Seek) -> Result<u64> {
+        self.before_data(ino_of(file))?;
         self.volume.files().seek(ino_of(file), at, what)
     }
     fn fsync(&self, _: &Caller, node: Node, data_only: bool) -> Result<()> {
@@ -328,6 +338,7 @@ impl Calls for Local {
 
     #[inline]
     fn read(&self, _: &Caller, file: Node, at: u64, into: &mut [u8]) -> Result<usize> {
+        self.before_data(ino_of(file))?;
         self.volume.files().read(ino_of(file), at, into)
     }
     fn get(&self, who: &Caller, dir: Node, path: &[u8], into: &mut Vec<u8>) -> Result<Attr> {
@@ -355,8 +366,10 @@ impl Calls for Local {
         Ok(self.attributes_of_names(who, ino_of(dir), names, want, freshness))
     }
     fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
+        let before = self.touched(who, ino_of(dir), changes);
         self.volume.batch(who, ino_of(dir), changes)?;
-        self.tell(|told| told.everything());
+        self.tell_touched(&before);
+        self.tell_touched(&self.touched(who, ino_of(dir), changes));
         Ok(())
     }
     fn inodes(&self, who: &Caller, after: Ino, at_most: usize) -> Result<Vec<Attr>> {

@@ -139,6 +139,7 @@ impl Local {
     /// Sets the size of a file that is open for writing.
     pub(super) fn cut(&self, who: &Caller, ino: Ino, size: u64) -> Result<()> {
         let set = SetAttr { size: Some(size), by_handle: true, ..SetAttr::default() };
+        self.before_data(ino)?;
         self.volume.attributes().setattr(who, ino, &set)?;
         self.tell(|told| told.data(ino, size, 0));
         Ok(())
@@ -153,6 +154,7 @@ impl Local {
         bytes: &[u8],
     ) -> Result<(u64, u64)> {
         let unprivileged = who.uid != 0;
+        self.before_data(ino)?;
         let (at, written) = match at {
             AT_END => self.volume.files().append(ino, bytes, unprivileged)?,
             _ => (at, self.volume.files().write(ino, at, bytes, unprivileged)?),
@@ -191,6 +193,7 @@ impl Local {
         // Held, so that its number stays its own when it is replaced or removed meanwhile.
         let how = How { read: true, ..How::default() };
         let file = self.file(who, dir, path, &how)?;
+        self.before_data(file.attr.ino)?;
         let size = usize::try_from(file.attr.size).map_err(|_| Code::NoMemory)?;
         // A sparse file may be larger than any memory.
         into.try_reserve_exact(size).map_err(|_| Code::NoMemory)?;

@@ -1,0 +1,146 @@
+//! The other door of a mounted volume: sessions, by which programs change it without the kernel.
+//!
+//! Both doors see one truth. What a call of a session has changed, and the kernel may know
+//! ([`crate::known`]), the kernel is told before the call returns: names that it has, or has been
+//! told do not exist, listings, attributes, pages. And data that only the kernel has, in dirty pages
+//! of a mapping, is written before a session reads or writes that file.
+//!
+//! A notice waits for locks that callers hold in the kernel. So the thread that makes a session's
+//! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
+
+use crate::notices::Notice;
+use crate::session::Session;
+use shoal::local::Local;
+use shoal::raw::{Ino, Result, must_not_wait, refuse_to_wait};
+use shoal_session::{Calls, Host, Node, Owed, Told};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+thread_local! {
+    /// What the calls of this thread have changed, and the kernel has not been told.
+    static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notices to be sent one by one, at most; after more, the kernel is told in other words.
+const OWED_MAX: usize = 4096;
+
+/// A mounted volume, as the host of sessions.
+pub(crate) struct Door {
+    session: Arc<Session>,
+    local: Local,
+    volume: [u8; 16],
+    device: u64,
+    /// User who may enter beside the superuser; `None`: all.
+    only: Option<u32>,
+}
+
+impl Door {
+    /// Opens the door of a mount. `device`: its number.
+    pub(crate) fn new(session: Arc<Session>, device: u64, only: Option<u32>) -> Door {
+        let volume = session.views.keep();
+        let id = volume.id();
+        let local = Local::new(volume).telling(Arc::new(Kernel(session.clone())));
+        Door { session, local, volume: id, device, only }
+    }
+}
+
+impl Host for Door {
+    fn calls(&self) -> &dyn Calls {
+        &self.local
+    }
+
+    fn volume(&self) -> [u8; 16] {
+        self.volume
+    }
+
+    fn device(&self) -> u64 {
+        self.device
+    }
+
+    fn top(&self) -> Node {
+        Node(self.session.top.0)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.session.about.is_read_only()
+    }
+
+    fn may_enter(&self, uid: u32) -> bool {
+        uid == 0 || self.only.is_none_or(|only| only == uid)
+    }
+
+    fn owed(&self) -> Option<Owed> {
+        let owed = OWED.with(|owed| std::mem::take(&mut *owed.borrow_mut()));
+        if owed.is_empty() {
+            return None;
+        }
+        let session = self.session.clone();
+        Some(Box::new(move || session.notices.tell_each(&owed)))
+    }
+}
+
+/// The kernel of a mount, as the listener of changes that do not come from it.
+struct Kernel(Arc<Session>);
+
+impl Kernel {
+    /// Notes the time of a change, for a listing that has read the attributes before it and gives
+    /// the inode to the kernel after it.
+    fn note(&self, ino: Ino) {
+        let _ = self.0.unread.changed(ino, 0);
+    }
+
+    fn owe(&self, notice: Notice) {
+        OWED.with(|owed| {
+            let owed = &mut *owed.borrow_mut();
+            if owed.last() != Some(&notice) && owed.len() < OWED_MAX {
+                owed.push(notice);
+            }
+        });
+    }
+}
+
+impl Told for Kernel {
+    fn before_data(&self, ino: Ino) -> Result<()> {
+        if !self.0.may_have_pages(ino) {
+            return Ok(());
+        }
+        if must_not_wait() {
+            return Err(refuse_to_wait());
+        }
+        self.0.write_all_pages(ino);
+        Ok(())
+    }
+
+    fn name(&self, dir: Ino, name: &[u8]) {
+        if self.0.known.has(dir) {
+            let node = self.0.id(dir);
+            self.owe(Notice::Name { dir: node, name: name.into(), expire: false });
+            self.owe(Notice::Listing { node });
+        }
+    }
+
+    fn attributes(&self, ino: Ino) {
+        self.note(ino);
+        if self.0.known.has(ino) {
+            self.owe(Notice::Attributes { node: self.0.id(ino) });
+        }
+    }
+
+    fn data(&self, ino: Ino, at: u64, len: u64) {
+        self.note(ino);
+        if self.0.known.has(ino) {
+            self.owe(Notice::Data { node: self.0.id(ino), at, len });
+        }
+    }
+
+    fn tree(&self, dir: Ino, name: &[u8], top: Ino) {
+        self.name(dir, name);
+        self.attributes(top);
+    }
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Door(device {})", self.device)
+    }
+}

@@ -1,0 +1,96 @@
+//! The socket of a mount's sessions: where it is, and how long.
+
+use super::Mount;
+use super::options::{MountOptions, Sessions};
+use crate::doors::Door;
+use crate::session::Session;
+use crate::table;
+use shoal::raw::{Code, Error, Result};
+use shoal_session::Server;
+use shoal_session::place::{make_folder, own_link, own_socket};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A server of sessions, and the link by which its mount leads to it.
+pub(super) struct Opened {
+    /// Ends all sessions when it is dropped.
+    _server: Server,
+    link: Option<PathBuf>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            // It is gone with its folder, or another mount has replaced it.
+            let _ = std::fs::remove_file(link);
+        }
+    }
+}
+
+impl Mount {
+    /// Begins to serve sessions, if the options want it and there is a place for the socket.
+    ///
+    /// # Errors
+    /// Only where they were asked for.
+    pub(super) fn open_door(&self, session: &Arc<Session>, options: &MountOptions) -> Result<()> {
+        let is_wanted = match &options.session {
+            Sessions::Off => return Ok(()),
+            Sessions::Auto => false,
+            Sessions::At(_) => true,
+        };
+        let opened = match options {
+            // Of these the kernel has sizes, times and data that the volume has not.
+            MountOptions { writeback: true, .. } => Err(no("writeback")),
+            MountOptions { follows: true, .. } => Err(no("standby or replica")),
+            _ => self.door(session, options),
+        };
+        match opened {
+            Ok(opened) => *self.door.lock() = Some(opened),
+            Err(error) if is_wanted => return Err(error),
+            Err(error) => tracing::info!(%error, "no sessions"),
+        }
+        Ok(())
+    }
+
+    fn door(&self, session: &Arc<Session>, options: &MountOptions) -> Result<Opened> {
+        let io = |what: &str, error: std::io::Error| {
+            Error::refused(Code::Io, format!("sessions: {what}: {error}"))
+        };
+        let entry = table::mount_at(&self.dir).map_err(|error| io("this mount", error))?;
+        let device = entry.as_ref().and_then(|entry| device_of(&entry.device)).unwrap_or(0);
+        let volume = session.views.keep();
+        let none = || {
+            let message = "sessions: no folder for the socket (XDG_RUNTIME_DIR): session=PATH";
+            Error::refused(Code::NotFound, message)
+        };
+        let socket = match &options.session {
+            Sessions::At(path) => path.clone(),
+            Sessions::Auto | Sessions::Off => own_socket(&volume.info().id).ok_or_else(none)?,
+        };
+        let link = own_link(device).filter(|_| device != 0);
+        for path in std::iter::once(&socket).chain(&link) {
+            make_folder(path).map_err(|error| io("folder of the socket", error))?;
+        }
+        let own = rustix::process::geteuid().as_raw();
+        let only = (!options.allow_other).then_some(own);
+        let door = Door::new(session.clone(), device, only);
+        let server = Server::start(&socket, Arc::new(door))?;
+        if let Some(link) = &link {
+            // One that a killed server has left.
+            let _ = std::fs::remove_file(link);
+            symlink(&socket, link).map_err(|error| io("link to the socket", error))?;
+        }
+        Ok(Opened { _server: server, link })
+    }
+}
+
+/// Reads `major:minor`.
+fn device_of(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn no(option: &str) -> Error {
+    Error::refused(Code::Invalid, format!("sessions cannot be with the mount option {option}"))
+}
