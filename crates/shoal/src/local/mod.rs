@@ -29,8 +29,8 @@ use std::time::Duration;
 ///
 /// A [`Node`] is an inode number. One that a call has opened is counted by
 /// [`raw::References::hold`] until [`Calls::close`]; the top directory is never counted. Calls on
-/// an open node check no permissions to the path, and calls on the contents of a file check nothing:
-/// the caller must know that the node is open, and for what.
+/// an open node check no permissions to its path, and calls on the contents of a file check
+/// nothing: who makes them must know that the node is open, and for what.
 pub struct Local {
     volume: Arc<raw::Volume>,
     told: Option<Arc<dyn Told>>,

@@ -168,6 +168,9 @@ fn check_files(place: &Path, numbers: std::ops::Range<u32>) {
 fn try_all(volume: &Volume, root: &Dir, file: &shoal::File) {
     refused(volume.sync());
     refused(volume.paths_of(file.ino()));
+    refused(volume.usage());
+    refused(volume.subvolumes().list());
+    refused(shoal::Quota::all(volume));
     assert!(volume.read_only_reason().is_some_and(|why| why.contains("before a fork")));
     assert!(format!("{volume:?}").contains("before a fork"));
     refused(root.write("f0", "child"));

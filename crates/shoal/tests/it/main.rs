@@ -7,4 +7,5 @@ mod library;
 mod like_std;
 mod sessions;
 mod tokens;
+mod told;
 mod walk_cold;
