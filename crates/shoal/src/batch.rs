@@ -1,6 +1,6 @@
 //! Several changes as one.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::metadata::times;
 use crate::raw::{BatchOp, RenameFlags, SetAttr};
 use crate::{AsPath, Dir};
@@ -64,20 +64,107 @@ impl Step<'_> {
     }
 }
 
+/// Contents that a [`Batch`] writes: bytes or text, borrowed or owned.
+pub trait Contents<'a> {
+    /// The bytes.
+    fn into_bytes(self) -> Cow<'a, [u8]>;
+}
+
+macro_rules! contents {
+    ($($what:ty => |$it:ident| $bytes:expr;)*) => {$(
+        impl<'a> Contents<'a> for $what {
+            #[inline]
+            fn into_bytes(self) -> Cow<'a, [u8]> {
+                let $it = self;
+                $bytes
+            }
+        }
+    )*};
+}
+
+contents! {
+    &'a [u8] => |it| Cow::Borrowed(it);
+    Vec<u8> => |it| Cow::Owned(it);
+    &'a Vec<u8> => |it| Cow::Borrowed(it);
+    Box<[u8]> => |it| Cow::Owned(it.into_vec());
+    Cow<'a, [u8]> => |it| it;
+    &'a str => |it| Cow::Borrowed(it.as_bytes());
+    String => |it| Cow::Owned(it.into_bytes());
+    &'a String => |it| Cow::Borrowed(it.as_bytes());
+}
+
+impl<'a, const N: usize> Contents<'a> for &'a [u8; N] {
+    #[inline]
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<'a, const N: usize> Contents<'a> for [u8; N] {
+    #[inline]
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        Cow::Owned(self.to_vec())
+    }
+}
+
 impl Dir {
     /// Makes several changes as one: all or none of them, for readers and after a crash. See
     /// [`Batch`].
     ///
+    /// Errors of system calls may be returned with `?` too:
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let volume = shoal::Volume::options().in_memory()?;
+    /// # let dir = volume.root(shoal::Credentials::root());
+    /// dir.batch(|b| {
+    ///     b.write("copy", std::fs::read("/etc/hostname")?)?;
+    ///     b.write("note", format!("copied by {}", std::process::id()))
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors The error that `changes` returns, or that of the first change that fails, which the
     /// message names. Nothing has been changed then.
     pub fn batch<'a>(&self, changes: impl FnOnce(&mut Batch<'a>) -> Result<()>) -> Result<()> {
-        let mut batch = Batch::default();
+        let mut batch = Batch::new();
         changes(&mut batch)?;
-        batch.commit(self)
+        self.commit(&batch)
+    }
+
+    /// Makes the changes of a batch as one, in this directory and below.
+    ///
+    /// ```
+    /// # use shoal::{Batch, Credentials, Volume};
+    /// # fn main() -> shoal::Result<()> {
+    /// # let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// # let root = volume.root(Credentials::root());
+    /// let mut batch = Batch::new();
+    /// for n in 0..10 {
+    ///     batch.write(format!("{n}"), format!("file {n}"))?;
+    /// }
+    /// root.commit(&batch)?;
+    /// assert_eq!(root.read("7")?, b"file 7");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// That of the first change that fails. Nothing has been changed then.
+    pub fn commit(&self, batch: &Batch<'_>) -> Result<()> {
+        let ops: Vec<BatchOp<'_>> =
+            batch.changes.iter().map(|change| change.op(&batch.paths)).collect();
+        self.calls().batch(self.who(), self.node(), &ops).done("batch")
     }
 }
 
 impl<'a> Batch<'a> {
+    /// A batch without changes, for [`Dir::commit`].
+    pub fn new() -> Batch<'a> {
+        Batch::default()
+    }
+
     fn path(&mut self, path: &impl AsPath) -> Range<usize> {
         let start = self.paths.len();
         self.paths.extend_from_slice(path.as_path());
@@ -98,22 +185,18 @@ impl<'a> Batch<'a> {
     ///
     /// # Errors
     /// None here, as of all methods: the batch fails.
-    pub fn write(&mut self, path: impl AsPath, contents: impl Into<Cow<'a, [u8]>>) -> Result<()> {
+    pub fn write(&mut self, path: impl AsPath, contents: impl Contents<'a>) -> Result<()> {
         let path = self.path(&path);
-        self.push(Step::File { path, contents: contents.into(), replace: true })
+        self.push(Step::File { path, contents: contents.into_bytes(), replace: true })
     }
 
     /// Creates a file with these contents, which must not exist.
     ///
     /// # Errors
     /// None here: the batch fails.
-    pub fn create_new(
-        &mut self,
-        path: impl AsPath,
-        contents: impl Into<Cow<'a, [u8]>>,
-    ) -> Result<()> {
+    pub fn create_new(&mut self, path: impl AsPath, contents: impl Contents<'a>) -> Result<()> {
         let path = self.path(&path);
-        self.push(Step::File { path, contents: contents.into(), replace: false })
+        self.push(Step::File { path, contents: contents.into_bytes(), replace: false })
     }
 
     /// Makes a directory.
@@ -231,10 +314,10 @@ impl<'a> Batch<'a> {
         &mut self,
         path: impl AsPath,
         name: impl AsPath,
-        value: impl Into<Cow<'a, [u8]>>,
+        value: impl Contents<'a>,
     ) -> Result<()> {
         let (path, name) = (self.path(&path), self.path(&name));
-        self.push(Step::SetXattr { path, name, value: Some(value.into()) })
+        self.push(Step::SetXattr { path, name, value: Some(value.into_bytes()) })
     }
 
     /// Removes an extended attribute, which must exist.
@@ -254,12 +337,5 @@ impl<'a> Batch<'a> {
     /// Returns whether there are no changes yet.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
-    }
-
-    pub(crate) fn commit(&self, dir: &Dir) -> Result<()> {
-        let ops: Vec<BatchOp<'_>> =
-            self.changes.iter().map(|change| change.op(&self.paths)).collect();
-        let done = dir.calls().batch(dir.who(), dir.node(), &ops);
-        done.map_err(|e| Error::new("batch", None, e))
     }
 }

@@ -32,7 +32,7 @@
 //!     println!("{} {}", entry.path().display(), entry.metadata()?.len());
 //! }
 //! let paths = volume.paths_of(file.ino())?;
-//! assert_eq!(paths[0].to_str(), Some("/users/ada/inbox/1732.eml,seen"));
+//! assert_eq!(paths[0].to_str(), Some("users/ada/inbox/1732.eml,seen"));
 //! # drop((file, inbox, root));
 //! # volume.close()?;
 //! # std::fs::remove_dir_all(&scratch)?;
@@ -103,7 +103,7 @@ mod serve;
 mod totals;
 mod tree_change;
 
-pub use batch::Batch;
+pub use batch::{Batch, Contents};
 pub use bulk::Inodes;
 pub use changes::{Change, ChangeKind, Changes, Mark};
 pub use credentials::Credentials;
@@ -122,7 +122,7 @@ pub use subvolume::{Subvolume, Subvolumes};
 pub use token::Token;
 pub use totals::Totals;
 pub use tree_change::{AclChange, TreeChange, TreeChanged};
-pub use volume::{Usage, Volume, VolumeOptions};
+pub use volume::{CloseError, Usage, Volume, VolumeOptions};
 pub use walk::{Walk, WalkEntry, Walking};
 
 /// Asserts that handles can be sent to and shared by threads.
@@ -141,6 +141,7 @@ const _: () = {
     shared::<Handle>();
     shared::<Token>();
     shared::<Error>();
+    shared::<CloseError>();
     const fn sent<T: Send + 'static>() {}
     sent::<Batch<'static>>();
     sent::<Walking>();

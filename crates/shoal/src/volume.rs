@@ -224,8 +224,9 @@ impl Volume {
         Ok(Volume::over(Arc::new(Remote(session)), who))
     }
 
-    /// Returns all paths of an inode, from the top of the volume. It takes no walk, because every
-    /// inode records its names. Empty for an inode without a name.
+    /// Returns all paths of an inode, relative to the top directory, as [`Volume::root`] takes them:
+    /// without a slash at the start. That of the top directory itself is empty. It takes no walk,
+    /// because every inode records its names. No path is returned for an inode without a name.
     ///
     /// # Errors
     /// `Unsupported` for a volume made without parent pointers; `ESTALE` when there is no such
@@ -233,7 +234,17 @@ impl Volume {
     pub fn paths_of(&self, ino: Ino) -> Result<Vec<PathBuf>> {
         let paths = self.calls().paths_of(self.superuser(), ino);
         let paths = paths.done("find the paths of an inode")?;
-        Ok(paths.iter().map(|path| to_path_buf(path)).collect())
+        let below = |path: &Vec<u8>| to_path_buf(path.strip_prefix(b"/").unwrap_or(path));
+        Ok(paths.iter().map(below).collect())
+    }
+
+    /// Returns the UUID that the volume got when it was made, as 16 bytes in the order of its text.
+    /// A copy of the whole volume has the same.
+    ///
+    /// # Errors
+    /// Those of the connection to a volume that another process serves.
+    pub fn uuid(&self) -> Result<[u8; 16]> {
+        self.calls().volume_id(self.superuser()).done("look at volume")
     }
 
     /// Makes everything durable that has been done so far.
@@ -261,22 +272,44 @@ impl Volume {
         reason.unwrap_or_else(|e| Some(e.to_string()))
     }
 
-    /// Writes a checkpoint, and closes the volume.
+    /// Writes a checkpoint, and closes the volume. Of a volume that another process serves, ends
+    /// the use of it.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// # fn main() -> shoal::Result<()> {
+    /// let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let root = volume.root(Credentials::root());
+    /// let Err(busy) = volume.close() else { panic!("root is in use") };
+    /// let volume = busy.into_volume().expect("it stays open");
+    /// drop(root);
+    /// volume.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// `ResourceBusy`, and the volume stays open, while there are other clones of it, or
-    /// [`Dir`](crate::Dir)s or [`File`](crate::File)s; those of the device.
-    pub fn close(self) -> Result<()> {
-        let busy = || {
+    /// `ResourceBusy` while there are other clones of it, or [`Dir`](crate::Dir)s or
+    /// [`File`](crate::File)s: the volume stays open, and is in the error. Those of the device.
+    pub fn close(self) -> Result<(), CloseError> {
+        let failed = |volume: Option<Volume>, why: raw::Error| CloseError {
+            volume,
+            error: Error::new("close volume", None, why),
+        };
+        let busy = |volume| {
             let message = "the volume is in use: drop its directories and files first";
-            Error::new("close volume", None, raw::Error::refused(Code::Busy, message))
+            failed(Some(volume), raw::Error::refused(Code::Busy, message))
         };
         // Before others are counted: the clones of threads that only the parent has never end.
-        self.raw().map_or(Ok(()), raw::check_process).done("close volume")?;
-        let Shared { calls, mut kept, .. } = Arc::try_unwrap(self.0).map_err(|_| busy())?;
+        if let Err(forked) = self.raw().map_or(Ok(()), raw::check_process) {
+            return Err(failed(Some(self), forked));
+        }
+        let shared = Arc::try_unwrap(self.0).map_err(|shared| busy(Volume(shared)))?;
+        let Shared { calls, mut kept, .. } = shared;
         drop(calls);
         let Some(volume) = kept.0.take() else { return Ok(()) };
-        Arc::try_unwrap(volume).map_err(|_| busy())?.close().done("close volume")
+        let volume = Arc::try_unwrap(volume).map_err(|shared| busy(Volume::opened(shared)))?;
+        volume.close().map_err(|e| failed(None, e))
     }
 
     /// The calls by inode number, if this process has opened the volume itself.
@@ -319,6 +352,54 @@ impl Volume {
     #[inline]
     pub(crate) fn superuser(&self) -> &Caller {
         &self.0.superuser
+    }
+}
+
+/// The error of [`Volume::close`], with the volume if that is still open.
+pub struct CloseError {
+    volume: Option<Volume>,
+    error: Error,
+}
+
+impl CloseError {
+    /// The volume, if it is still open because it is in use.
+    pub fn into_volume(self) -> Option<Volume> {
+        self.volume
+    }
+
+    /// The error.
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+}
+
+impl std::fmt::Display for CloseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::fmt::Debug for CloseError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CloseError({:?})", self.error)
+    }
+}
+
+impl std::error::Error for CloseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+impl From<CloseError> for Error {
+    fn from(error: CloseError) -> Error {
+        error.error
+    }
+}
+
+impl From<CloseError> for std::io::Error {
+    fn from(error: CloseError) -> std::io::Error {
+        error.error.into()
     }
 }
 

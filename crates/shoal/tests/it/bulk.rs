@@ -88,7 +88,7 @@ fn a_subvolume_is_scanned_alone() {
     drop(top);
     volume.subvolumes().delete("sub").unwrap();
     let gone = scan.page(10).unwrap_err();
-    assert_eq!(gone.raw_os_error(), shoal::raw::Code::Stale.errno(), "{gone}");
+    assert_eq!(gone.errno(), shoal::raw::Code::Stale.errno(), "{gone}");
 }
 
 /// Each entry once, in batches of any size, in parts, and from a cookie on.
@@ -147,7 +147,7 @@ fn a_listing_shows_what_the_user_may_see() {
         root.set_permissions("d", mode).unwrap();
         volume.root(Credentials::user(1000, 1000)).open_dir("d").unwrap()
     };
-    let denied = |error: shoal::Error| assert_eq!(error.raw_os_error(), 13, "{error}");
+    let denied = |error: shoal::Error| assert_eq!(error.errno(), 13, "{error}");
     denied(Listing::of(&user(0o711)).unwrap_err());
     // To list, but not to reach what is there.
     let names = user(0o744);

@@ -132,7 +132,7 @@ fn refused<T>(result: Result<T, Error>) {
     let Err(error) = result else { panic!("it must be refused") };
     let text = error.to_string();
     assert!(text.ends_with("opened before a fork: open it again"), "{text}");
-    assert_eq!(error.raw_os_error(), libc::EBADF);
+    assert_eq!(error.errno(), libc::EBADF);
 }
 
 #[track_caller]
@@ -267,7 +267,7 @@ fn dropped_in_a_child(place: &Path, volume: Volume, root: Dir) -> (Volume, Dir) 
     let child = Child::fork(|| {
         let (volume, root, file, unlinked) = all.take().unwrap();
         drop((file, unlinked, root));
-        refused(volume.close());
+        refused(volume.close().map_err(Error::from));
         assert_eq!(descriptors(place), 0, "left open");
         // The lock and the claim are the parent's as before.
         let error = options().open(place.join("v")).unwrap_err();

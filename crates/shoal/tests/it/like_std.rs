@@ -183,7 +183,7 @@ impl Both {
     ) -> Option<String> {
         let (host, dir) = self.pair();
         let expected = on_host(&host).map_err(|error| error.raw_os_error().unwrap_or(EINVAL));
-        let found = on_volume(&dir).map_err(|error| error.raw_os_error());
+        let found = on_volume(&dir).map_err(|error| error.errno());
         if let Some(errno) = known(&expected) {
             let unchanged = of_volume(&self.pair().1, "");
             let same = found.as_ref().err() == Some(&errno) && of_volume(&dir, "") == unchanged;
@@ -514,7 +514,7 @@ fn open_files_read_write_seek_and_change_their_size() {
         ) -> Steps {
             let code = |error: io::Error| {
                 let own = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
-                error.raw_os_error().or(own.map(Error::raw_os_error)).unwrap_or(EINVAL)
+                error.raw_os_error().or(own.map(Error::errno)).unwrap_or(EINVAL)
             };
             let (mut done, mut buf) = (Vec::new(), [0; 4]);
             done.push(file.read(&mut buf).map(|n| n as u64).map_err(code));
@@ -544,7 +544,7 @@ fn open_files_read_write_seek_and_change_their_size() {
             },
             |dir| {
                 let mut file = own.open(dir, "file")?;
-                Ok(steps(&mut file, |file, len| file.set_len(len).map_err(|e| e.raw_os_error())))
+                Ok(steps(&mut file, |file, len| file.set_len(len).map_err(|e| e.errno())))
             },
             never,
         ));

@@ -38,7 +38,7 @@ fn a_token_to_read_reads_and_does_nothing_else() {
         file.remove_xattr("user.a"),
     ];
     for result in refused {
-        assert_eq!(result.unwrap_err().raw_os_error(), bad);
+        assert_eq!(result.unwrap_err().errno(), bad);
     }
     assert_eq!(root.read("file").unwrap(), b"contents");
     assert_eq!(file.metadata().unwrap().len(), 8);
@@ -54,8 +54,8 @@ fn a_token_to_write_does_not_read() {
     let token = root.share("file", Rights::WRITE, HOUR).unwrap();
     let mut file = volume.open_token(&token).unwrap();
     let bad = shoal::raw::Code::BadHandle.errno();
-    assert_eq!(file.read_at(&mut [0; 8], 0).unwrap_err().raw_os_error(), bad);
-    assert_eq!(file.xattrs().unwrap_err().raw_os_error(), bad);
+    assert_eq!(file.read_at(&mut [0; 8], 0).unwrap_err().errno(), bad);
+    assert_eq!(file.xattrs().unwrap_err().errno(), bad);
     file.write_all(b"C").unwrap();
     file.set_len(5).unwrap();
     assert_eq!(root.read("file").unwrap(), b"Conte");
@@ -103,7 +103,7 @@ fn a_token_is_valid_in_another_process_until_it_is_revoked() {
     let token = root.share("file", Rights::READ, HOUR).unwrap();
     root.remove_file("file").unwrap();
     let stale = shoal::raw::Code::Stale.errno();
-    assert_eq!(volume.open_token(&token).unwrap_err().raw_os_error(), stale);
+    assert_eq!(volume.open_token(&token).unwrap_err().errno(), stale);
     assert!("no token".parse::<Token>().is_err());
     drop((root, file));
     volume.close().unwrap();
