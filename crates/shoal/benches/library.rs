@@ -119,5 +119,38 @@ fn library(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, library);
+fn open_each(dir: &Dir, names: &[String]) {
+    for name in names {
+        dir.open(name).unwrap();
+    }
+}
+
+fn read_each(dir: &Dir, names: &[String]) {
+    for name in names {
+        assert_eq!(dir.read(name).unwrap().len(), MESSAGE.len());
+    }
+}
+
+fn look_at_each(dir: &Dir, names: &[String]) {
+    for name in names {
+        dir.metadata(name).unwrap();
+    }
+}
+
+/// Calls that change nothing, on files that are there.
+fn existing(c: &mut Criterion) {
+    type Work = fn(&Dir, &[String]);
+    let works: [(&str, Work); 3] =
+        [("open", open_each), ("read 100 bytes", read_each), ("metadata", look_at_each)];
+    let setup = Setup::new();
+    let dir = setup.root.create_dir_all("existing").unwrap();
+    setup.names.iter().for_each(|name| dir.write(name, MESSAGE).unwrap());
+    let mut group = c.benchmark_group("1000 existing files");
+    for (name, work) in works {
+        group.bench_function(name, |b| b.iter(|| work(&dir, &setup.names)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, library, existing);
 criterion_main!(benches);

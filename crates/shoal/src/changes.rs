@@ -6,6 +6,7 @@ use crate::{Dir, FileKind, Generation, Ino, Volume};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
+use std::iter::FusedIterator;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -161,7 +162,7 @@ pub struct Changes {
     dir: Dir,
     reader: raw::ChangeReader,
     batch: VecDeque<raw::Change>,
-    failed: bool,
+    ended: bool,
 }
 
 impl Changes {
@@ -229,7 +230,7 @@ impl Changes {
         };
         let reader = dir.volume().opened_here().and_then(begin);
         let reader = reader.done("read the changes of directory")?;
-        Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), failed: false })
+        Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), ended: false })
     }
 
     /// The mark for the next call. Use it only after the iterator has ended without an error.
@@ -247,12 +248,15 @@ impl Iterator for Changes {
     type Item = Result<Change>;
 
     fn next(&mut self) -> Option<Result<Change>> {
-        if self.batch.is_empty() && !self.failed {
+        if self.batch.is_empty() && !self.ended {
             let volume = self.dir.volume().opened_here();
             match volume.and_then(|volume| volume.changes().next(&mut self.reader, BATCH)) {
-                Ok(batch) => self.batch = batch.into(),
+                Ok(batch) => {
+                    self.ended = batch.is_empty();
+                    self.batch = batch.into();
+                }
                 Err(e) => {
-                    self.failed = true;
+                    self.ended = true;
                     return Some(Err(e).done("read the changes of directory"));
                 }
             }
@@ -260,6 +264,8 @@ impl Iterator for Changes {
         self.batch.pop_front().map(|change| Ok(Change(change)))
     }
 }
+
+impl FusedIterator for Changes {}
 
 impl Volume {
     /// Keeps the names of removed files for [`Changes`], or stops that. The newest are kept, at

@@ -4,8 +4,8 @@ use crate::error::{Doing, Error, Result};
 use crate::held::Held;
 use crate::metadata::times;
 use crate::path::to_path_buf;
-use crate::raw::{self, Attr, Caller, Code, RenameFlags, SetAttr};
-use crate::xattr::xattrs;
+use crate::raw::{self, Attr, Caller, Code, FileKind, RenameFlags, SetAttr, XattrFlags};
+use crate::xattr::{split_names, xattrs};
 use crate::{AsPath, Credentials, Handle, Metadata, Volume};
 use shoal_session::{Calls, Node, Opened};
 use std::path::PathBuf;
@@ -21,14 +21,31 @@ use std::time::SystemTime;
 pub struct Dir(pub(crate) Arc<Held>);
 
 impl Dir {
-    /// Takes a directory that a call has opened.
-    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened) -> Dir {
-        Dir(Arc::new(Held::new(volume, who, opened)))
+    /// Takes a directory that a call has opened, by this path from the top directory.
+    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened, path: &[u8]) -> Dir {
+        Dir(Arc::new(Held::new(volume, who, opened, path.into())))
     }
 
     /// A directory that a call on this one has opened.
-    fn below(&self, opened: &Opened) -> Dir {
-        Dir::new(self.0.volume.clone(), self.0.who.clone(), opened)
+    fn below(&self, opened: &Opened, path: &[u8]) -> Dir {
+        let mut whole = self.0.path.to_vec();
+        if !whole.is_empty() && !path.is_empty() {
+            whole.push(b'/');
+        }
+        whole.extend_from_slice(path);
+        let (volume, who) = (self.0.volume.clone(), self.0.who.clone());
+        Dir(Arc::new(Held::new(volume, who, opened, whole.into())))
+    }
+
+    /// The path by which it was opened, if it is known, for messages.
+    pub(crate) fn path(&self) -> Option<&[u8]> {
+        Some(&*self.0.path).filter(|path| !path.is_empty())
+    }
+
+    /// Adds what was tried with this directory to an error.
+    #[inline]
+    pub(crate) fn done<T>(&self, result: raw::Result<T>, what: &'static str) -> Result<T> {
+        result.map_err(|e| Error::new(what, self.path(), e))
     }
 
     #[inline]
@@ -68,7 +85,7 @@ impl Dir {
     pub fn open_dir(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
         let opened = self.calls().open_dir(self.who(), self.node(), path);
-        opened.map(|opened| self.below(&opened)).doing("open directory", path)
+        opened.map(|opened| self.below(&opened, path)).doing("open directory", path)
     }
 
     /// Makes a directory, with permissions 0777 less the umask, and opens it.
@@ -79,7 +96,7 @@ impl Dir {
     pub fn create_dir(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
         let made = self.calls().make_dir(self.who(), self.node(), path, 0o777);
-        made.map(|opened| self.below(&opened)).doing("make directory", path)
+        made.map(|opened| self.below(&opened, path)).doing("make directory", path)
     }
 
     /// Makes a directory and the missing directories above it, and opens it. Succeeds if it exists.
@@ -90,7 +107,7 @@ impl Dir {
     pub fn create_dir_all(&self, path: impl AsPath) -> Result<Dir> {
         let path = path.as_path();
         let made = self.calls().make_dirs(self.who(), self.node(), path, 0o777);
-        made.map(|opened| self.below(&opened)).doing("make directory", path)
+        made.map(|opened| self.below(&opened, path)).doing("make directory", path)
     }
 
     /// Removes a name of a file. The file lives on as long as it has other names, or is open.
@@ -134,6 +151,41 @@ impl Dir {
         self.rename_with(from, to, RenameFlags::default())
     }
 
+    /// Renames a file or directory to a path below another directory of the volume. The credentials
+    /// of this directory are checked in both.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// # fn main() -> shoal::Result<()> {
+    /// # let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// # let root = volume.root(Credentials::root());
+    /// let (new, done) = (root.create_dir("new")?, root.create_dir("done")?);
+    /// new.write("job", "...")?;
+    /// new.rename_into("job", &done, "job-1")?;
+    /// assert!(done.exists("job-1")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `CrossesDevices` when `to_dir` is in another volume; those of [`Dir::rename`].
+    pub fn rename_into(&self, from: impl AsPath, to_dir: &Dir, to: impl AsPath) -> Result<()> {
+        let (from, to) = (from.as_path(), to.as_path());
+        let flags = RenameFlags::default();
+        let renamed = self
+            .with(to_dir)
+            .and_then(|node| self.calls().rename(self.who(), self.node(), from, node, to, flags));
+        renamed.doing("rename", from)
+    }
+
+    /// The node of a directory, which must be in the same volume.
+    pub(crate) fn with(&self, other: &Dir) -> raw::Result<Node> {
+        match self.volume().is_same(other.volume()) {
+            true => Ok(other.node()),
+            false => Err(Code::CrossRoot.into()),
+        }
+    }
+
     /// Renames with flags: refuse to replace, exchange the two, or leave a whiteout.
     ///
     /// # Errors
@@ -157,6 +209,45 @@ impl Dir {
         let (from, to) = (from.as_path(), to.as_path());
         let node = self.node();
         self.calls().link(self.who(), node, from, node, to).map(drop).doing("link", to)
+    }
+
+    /// Gives a file one more name, below another directory of the volume. The credentials of this
+    /// directory are checked in both.
+    ///
+    /// # Errors
+    /// `CrossesDevices` when `to_dir` is in another volume; those of [`Dir::hard_link`].
+    pub fn hard_link_into(&self, from: impl AsPath, to_dir: &Dir, to: impl AsPath) -> Result<()> {
+        let (from, to) = (from.as_path(), to.as_path());
+        let linked = self
+            .with(to_dir)
+            .and_then(|node| self.calls().link(self.who(), self.node(), from, node, to));
+        linked.map(drop).doing("link", to)
+    }
+
+    /// Makes a special file, or an empty regular one, with permission bits `mode` less the umask.
+    /// `device` is the number of a device file, as [`Metadata::rdev`] returns it; 0 for others.
+    /// Shoal itself never opens a special file.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NotFound` when the directory does not exist; `InvalidInput` for a
+    /// directory or a symlink, which have calls of their own; `PermissionDenied`, also for a
+    /// device file by others than the superuser.
+    pub fn make_node(
+        &self,
+        path: impl AsPath,
+        kind: FileKind,
+        mode: u32,
+        device: u32,
+    ) -> Result<Metadata> {
+        let path = path.as_path();
+        let made = match kind {
+            FileKind::Directory | FileKind::Symlink => Err(Code::Invalid.into()),
+            _ => {
+                let mode = kind.mode_bits() | mode & 0o7777;
+                self.calls().make_node(self.who(), self.node(), path, mode, device)
+            }
+        };
+        made.map(Metadata).doing("make special file", path)
     }
 
     /// Makes a symbolic link at `path`.
@@ -209,9 +300,9 @@ impl Dir {
         }
     }
 
-    fn set(&self, doing: &'static str, path: &[u8], set: SetAttr) -> Result<()> {
-        let set = self.calls().set_attr(self.who(), self.node(), path, true, set).map(drop);
-        set.doing(doing, path)
+    fn set(&self, doing: &'static str, path: &[u8], follow: bool, set: SetAttr) -> Result<()> {
+        let set = self.calls().set_attr(self.who(), self.node(), path, follow, set);
+        set.map(drop).doing(doing, path)
     }
 
     /// Sets the permission bits.
@@ -220,7 +311,7 @@ impl Dir {
     /// `PermissionDenied` for others than the owner.
     pub fn set_permissions(&self, path: impl AsPath, mode: u32) -> Result<()> {
         let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-        self.set("set permissions of", path.as_path(), set)
+        self.set("set permissions of", path.as_path(), true, set)
     }
 
     /// Sets owner and group; `None` leaves it as it is.
@@ -229,7 +320,7 @@ impl Dir {
     /// choose one of their own groups.
     pub fn set_owner(&self, path: impl AsPath, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let set = SetAttr { uid, gid, ..SetAttr::default() };
-        self.set("set owner of", path.as_path(), set)
+        self.set("set owner of", path.as_path(), true, set)
     }
 
     /// Sets the times of the last access and of the last change.
@@ -242,7 +333,84 @@ impl Dir {
         accessed: SystemTime,
         modified: SystemTime,
     ) -> Result<()> {
-        self.set("set times of", path.as_path(), times(accessed, modified))
+        self.set("set times of", path.as_path(), true, times(accessed, modified))
+    }
+
+    /// Sets owner and group of a symlink itself, or of any other file; `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// Those of [`Dir::set_owner`].
+    pub fn set_symlink_owner(
+        &self,
+        path: impl AsPath,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        let set = SetAttr { uid, gid, ..SetAttr::default() };
+        self.set("set owner of", path.as_path(), false, set)
+    }
+
+    /// Sets the times of a symlink itself, or of any other file.
+    ///
+    /// # Errors
+    /// Those of [`Dir::set_times`].
+    pub fn set_symlink_times(
+        &self,
+        path: impl AsPath,
+        accessed: SystemTime,
+        modified: SystemTime,
+    ) -> Result<()> {
+        self.set("set times of", path.as_path(), false, times(accessed, modified))
+    }
+
+    /// Sets an extended attribute of the file that a path leads to, of at most 64 KiB. A symlink at
+    /// the end is followed.
+    ///
+    /// # Errors
+    /// `NotFound`; those of [`Dir::set_xattr`].
+    pub fn set_xattr_of(
+        &self,
+        path: impl AsPath,
+        name: impl AsPath,
+        value: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (path, name, flags) = (path.as_path(), name.as_path(), XattrFlags::default());
+        let (calls, who, node) = self.target();
+        let set = calls.set_xattr(who, node, path, true, name, value.as_ref(), flags);
+        set.doing("set attribute of", path)
+    }
+
+    /// The value of an extended attribute of the file that a path leads to; `None` when it has none
+    /// of that name.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no file; those of [`Dir::xattr`].
+    pub fn xattr_of(&self, path: impl AsPath, name: impl AsPath) -> Result<Option<Vec<u8>>> {
+        let (path, (calls, who, node)) = (path.as_path(), self.target());
+        match calls.xattr(who, node, path, true, name.as_path()) {
+            Err(e) if e.is(Code::NoData) => Ok(None),
+            value => value.map(Some).doing("read attribute of", path),
+        }
+    }
+
+    /// The names of all extended attributes of the file that a path leads to.
+    ///
+    /// # Errors
+    /// `NotFound`; those of [`Dir::xattrs`].
+    pub fn xattrs_of(&self, path: impl AsPath) -> Result<Vec<Vec<u8>>> {
+        let (path, (calls, who, node)) = (path.as_path(), self.target());
+        let list = calls.xattrs(who, node, path, true).doing("list attributes of", path)?;
+        Ok(split_names(&list))
+    }
+
+    /// Removes an extended attribute of the file that a path leads to.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no file; those of [`Dir::remove_xattr`].
+    pub fn remove_xattr_of(&self, path: impl AsPath, name: impl AsPath) -> Result<()> {
+        let (path, (calls, who, node)) = (path.as_path(), self.target());
+        let removed = calls.remove_xattr(who, node, path, true, name.as_path());
+        removed.doing("remove attribute of", path)
     }
 
     /// Makes all changes so far durable, in this directory and elsewhere.
@@ -250,12 +418,24 @@ impl Dir {
     /// # Errors
     /// Those of the device; the volume is read-only then.
     pub fn sync_all(&self) -> Result<()> {
-        self.calls().fsync(self.who(), self.node(), false).done("sync directory")
+        self.done(self.calls().fsync(self.who(), self.node(), false), "sync directory")
+    }
+
+    /// Opens the directory that a handle names, with the credentials of this directory, which must
+    /// be in the same volume. The directory need not be below this one.
+    ///
+    /// # Errors
+    /// `ESTALE` when it has been removed, `NotADirectory`; `PermissionDenied` when the user may not
+    /// search it.
+    pub fn open_dir_by_handle(&self, handle: Handle) -> Result<Dir> {
+        let opened = self.calls().open_handle(self.who(), self.node(), handle.0, None);
+        let opened = opened.done("open handle")?;
+        Ok(Dir::new(self.0.volume.clone(), self.0.who.clone(), &opened, b""))
     }
 
     /// A handle of this directory, which stays valid after renames and restarts.
     pub fn handle(&self) -> Result<Handle> {
-        let attr = self.calls().attr(self.who(), self.node()).done("make a handle")?;
+        let attr = self.done(self.calls().attr(self.who(), self.node()), "make a handle")?;
         Ok(Handle::of(&attr))
     }
 

@@ -1,10 +1,13 @@
 //! Listing a directory.
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::path::to_path_buf;
 use crate::raw::{self, Cookies, Fields, FileKind, Filter, Ino};
 use crate::{Dir, Metadata};
 use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::iter::FusedIterator;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Entries that are read at a time.
@@ -25,6 +28,10 @@ impl Entry {
     /// The name, without slashes.
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+    /// The name as the standard library has it.
+    pub fn file_name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.name)
     }
     /// The name as a path.
     pub fn path(&self) -> PathBuf {
@@ -75,7 +82,8 @@ impl Dir {
     /// # Errors
     /// `PermissionDenied`.
     pub fn entries(&self) -> Result<Entries> {
-        self.calls().access(self.who(), self.node(), b"", 4).done("list directory")?;
+        let may = self.calls().access(self.who(), self.node(), b"", 4);
+        self.done(may, "list directory")?;
         Ok(Entries::new(self.clone()))
     }
 }
@@ -100,7 +108,7 @@ impl Entries {
             true
         });
         self.ended = self.batch.len() < BATCH || listed.is_err();
-        listed.map_err(|e| Error::new("list directory", None, e))
+        self.dir.done(listed, "list directory")
     }
 }
 
@@ -117,3 +125,5 @@ impl Iterator for Entries {
         self.batch.pop_front().map(Ok)
     }
 }
+
+impl FusedIterator for Entries {}

@@ -1,12 +1,14 @@
 //! Files.
 
 use crate::error::{Doing, Error, Result};
-use crate::raw::{self, Attr, Caller, Code, Fallocate, Generation, Ino, Rights};
+use crate::metadata::times;
+use crate::raw::{self, Attr, Caller, Code, Fallocate, Generation, Ino, Rights, Seek, SetAttr};
 use crate::xattr::xattrs;
 use crate::{AsPath, Dir, Handle, Metadata};
 use shoal_session::{AT_END, Calls, How, Node, Opened};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{self, Read, SeekFrom, Write};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
 /// How a file is opened; as [`std::fs::OpenOptions`].
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +83,7 @@ impl FileOptions {
     pub fn open(&self, dir: &Dir, path: impl AsPath) -> Result<File> {
         let path = path.as_path();
         let opened = dir.calls().open_file(dir.who(), dir.node(), path, self.how());
-        let opened = opened.map(|opened| File::new(dir, &opened, self));
+        let opened = opened.map(|opened| File::new(dir, &opened, self, path));
         opened.doing(if self.creates() { "create" } else { "open" }, path)
     }
 
@@ -91,7 +93,7 @@ impl FileOptions {
     /// `ESTALE` when the file has been removed, `IsADirectory`, `PermissionDenied`.
     pub fn open_by_handle(&self, dir: &Dir, handle: Handle) -> Result<File> {
         let opened = dir.calls().open_handle(dir.who(), dir.node(), handle.0, Some(self.how()));
-        opened.map(|opened| File::new(dir, &opened, self)).done("open handle")
+        opened.map(|opened| File::new(dir, &opened, self, b"")).done("open handle")
     }
 
     fn creates(&self) -> bool {
@@ -107,6 +109,10 @@ impl FileOptions {
     }
 }
 
+fn lock(position: &Mutex<u64>) -> MutexGuard<'_, u64> {
+    position.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// An open file. Reads and writes at a position of its own, like [`std::fs::File`]; threads that
 /// share it may use [`File::read_at`] and [`File::write_at`] instead.
 ///
@@ -119,30 +125,115 @@ pub struct File {
     options: FileOptions,
     /// Opened with a token, whose rights are the only ones.
     by_token: bool,
+    name: Name,
+    /// Unless it is shared with clones.
+    position: Mutex<u64>,
+    clones: OnceLock<Arc<Shared>>,
+}
+
+/// The part of a file that its clones share: the last one closes it.
+struct Shared {
+    dir: Dir,
+    node: Node,
     position: Mutex<u64>,
 }
 
-impl Drop for File {
+impl Drop for Shared {
     fn drop(&mut self) {
         // A connection that has ended has closed it.
         let _ = self.dir.calls().close(self.dir.who(), self.node);
     }
 }
 
+impl Drop for File {
+    fn drop(&mut self) {
+        if self.clones.get().is_none() {
+            // A connection that has ended has closed it.
+            let _ = self.dir.calls().close(self.dir.who(), self.node);
+        }
+    }
+}
+
+/// The path by which a file was opened, for messages: as much of it as fits here, because an open
+/// allocates nothing.
+#[derive(Clone, Copy)]
+struct Name {
+    len: u8,
+    bytes: [u8; NAME_MAX],
+}
+
+/// Bytes of a path that is kept whole. Of a longer one it is the begin of the last component.
+const NAME_MAX: usize = 31;
+/// Begin of a path that is not kept whole.
+const CUT: &[u8] = b".../";
+
+impl Name {
+    #[inline]
+    fn of(path: &[u8]) -> Name {
+        let mut bytes = [0; NAME_MAX];
+        let len = match bytes.get_mut(..path.len()) {
+            Some(whole) => {
+                whole.copy_from_slice(path);
+                path.len()
+            }
+            None => {
+                let last = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
+                let last = last.unwrap_or_default();
+                let len = last.len().min(NAME_MAX - CUT.len());
+                bytes[..CUT.len()].copy_from_slice(CUT);
+                bytes[CUT.len()..CUT.len() + len].copy_from_slice(&last[..len]);
+                CUT.len() + len
+            }
+        };
+        Name { len: len as u8, bytes }
+    }
+
+    /// `None` for a file that was opened without a path.
+    fn path(&self) -> Option<&[u8]> {
+        Some(&self.bytes[..self.len.into()]).filter(|path| !path.is_empty())
+    }
+}
+
 impl File {
     #[inline]
-    fn new(dir: &Dir, opened: &Opened, options: &FileOptions) -> File {
+    fn new(dir: &Dir, opened: &Opened, options: &FileOptions, path: &[u8]) -> File {
         let Opened { node, attr: Attr { ino, generation, .. } } = *opened;
-        let position = Mutex::default();
-        let (dir, options) = (dir.clone(), *options);
-        File { dir, node, ino, generation, options, by_token: false, position }
+        let (position, clones) = (Mutex::default(), OnceLock::new());
+        let (dir, options, name) = (dir.clone(), *options, Name::of(path));
+        File { dir, node, ino, generation, options, by_token: false, name, position, clones }
+    }
+
+    /// Adds what was tried with this file to an error.
+    #[inline]
+    fn done<T>(&self, result: raw::Result<T>, what: &'static str) -> Result<T> {
+        result.map_err(|e| Error::new(what, self.name.path(), e))
+    }
+
+    /// Returns the same open file once more: both share the position, as copies of a descriptor
+    /// do. Threads that share one without it use [`Arc`]: `&File` reads and writes too.
+    ///
+    /// # Errors
+    /// Those of [`File::metadata`].
+    pub fn try_clone(&self) -> Result<File> {
+        self.metadata()?;
+        let shared = {
+            let position = lock(&self.position);
+            self.clones.get_or_init(|| {
+                let (dir, node) = (self.dir.clone(), self.node);
+                Arc::new(Shared { dir, node, position: Mutex::new(*position) })
+            })
+        };
+        let clones = OnceLock::from(shared.clone());
+        let File { node, ino, generation, options, by_token, name, .. } = *self;
+        let (dir, position) = (self.dir.clone(), Mutex::default());
+        Ok(File { dir, node, ino, generation, options, by_token, name, position, clones })
     }
 
     /// Takes the file that a token has opened, with exactly these rights.
     pub(crate) fn of_token(dir: &Dir, opened: &Opened, rights: Rights) -> File {
         let (read, write) = (rights.contains(Rights::READ), rights.contains(Rights::WRITE));
         let options = FileOptions::new().read(read).write(write);
-        let mut file = File::new(dir, opened, &options);
+        let mut file = File::new(dir, opened, &options, b"");
         file.by_token = true;
         file
     }
@@ -163,7 +254,15 @@ impl File {
     }
 
     fn position(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some(shared) = self.clones.get() {
+            return lock(&shared.position);
+        }
+        let own = lock(&self.position);
+        // The first clone may have been made while this waited.
+        match self.clones.get() {
+            None => own,
+            Some(shared) => lock(&shared.position),
+        }
     }
 
     /// Reads at `offset` up to the length of `buf`; fewer bytes only at the end of the file.
@@ -173,7 +272,26 @@ impl File {
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let (calls, who, node) = self.target();
         let read = self.may(self.options.read);
-        read.and_then(|()| calls.read(who, node, offset, buf)).done("read file")
+        self.done(read.and_then(|()| calls.read(who, node, offset, buf)), "read file")
+    }
+
+    /// Reads at `offset` exactly as many bytes as `buf` holds.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the file ends before; those of [`File::read_at`]. Then a part of `buf`
+    /// may have been filled.
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.read_at(&mut buf[done..], offset + done as u64)? {
+                0 => {
+                    let error = io::ErrorKind::UnexpectedEof.into();
+                    return Err(Error::system("read file", self.name.path(), error));
+                }
+                read => done += read,
+            }
+        }
+        Ok(())
     }
 
     /// Writes at `offset`, of a file opened for appending at its end. Returns how many bytes were
@@ -182,7 +300,7 @@ impl File {
     /// # Errors
     /// `EBADF` for a file not opened for writing, `StorageFull`, `FileTooLarge`.
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<usize> {
-        let (_, written) = self.write_some(bytes, offset).done("write file")?;
+        let (_, written) = self.done(self.write_some(bytes, offset), "write file")?;
         Ok(written)
     }
 
@@ -219,7 +337,7 @@ impl File {
     pub fn set_len(&self, size: u64) -> Result<()> {
         let (calls, who, node) = self.target();
         let set = self.may(self.options.writes());
-        set.and_then(|()| calls.set_size(who, node, size)).done("set the size of file")
+        self.done(set.and_then(|()| calls.set_size(who, node, size)), "set the size of file")
     }
 
     /// Reserves space for a range, which reads as zeros where nothing has been written. Extends the
@@ -242,7 +360,78 @@ impl File {
     fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         let (calls, who, node) = self.target();
         let change = self.may(self.options.writes());
-        change.and_then(|()| calls.allocate(who, node, mode, offset, len)).done("allocate in file")
+        let done = change.and_then(|()| calls.allocate(who, node, mode, offset, len));
+        self.done(done, "allocate in file")
+    }
+
+    /// Returns where data begins, at `offset` or behind it; `None` if there is none up to the end.
+    /// The position does not move.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek(offset, Seek::Data)
+    }
+
+    /// Returns where a hole begins, at `offset` or behind it; `None` behind the end, where the last
+    /// one begins. The position does not move.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// # fn main() -> shoal::Result<()> {
+    /// # let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// let file = volume.root(Credentials::root()).create("sparse")?;
+    /// file.write_all_at(&[1; 4096], 1 << 20)?;
+    /// file.set_len(2 << 20)?;
+    /// let data = file.seek_data(0)?;
+    /// assert_eq!(data, Some(1 << 20));
+    /// assert_eq!(file.seek_hole(1 << 20)?, Some((1 << 20) + 4096));
+    /// assert_eq!(file.seek_data((1 << 20) + 4096)?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        self.seek(offset, Seek::Hole)
+    }
+
+    fn seek(&self, offset: u64, what: Seek) -> Result<Option<u64>> {
+        let (calls, who, node) = self.target();
+        match calls.seek(who, node, offset, what) {
+            Err(e) if e.is(Code::NoDevice) => Ok(None),
+            found => self.done(found.map(Some), "seek in file"),
+        }
+    }
+
+    fn set(&self, doing: &'static str, set: SetAttr) -> Result<()> {
+        let (calls, who, node) = self.target();
+        self.done(calls.set_attr(who, node, b"", true, set).map(drop), doing)
+    }
+
+    /// Sets the permission bits.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for others than the owner.
+    pub fn set_permissions(&self, mode: u32) -> Result<()> {
+        self.set("set permissions of", SetAttr { mode: Some(mode), ..SetAttr::default() })
+    }
+
+    /// Sets owner and group; `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// Those of [`Dir::set_owner`].
+    pub fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        self.set("set owner of", SetAttr { uid, gid, ..SetAttr::default() })
+    }
+
+    /// Sets the times of the last access and of the last change.
+    ///
+    /// # Errors
+    /// `PermissionDenied` for others than the owner.
+    pub fn set_times(&self, accessed: SystemTime, modified: SystemTime) -> Result<()> {
+        self.set("set times of", times(accessed, modified))
     }
 
     /// Makes the file durable: contents, attributes, and its name if it is new. Everything that was
@@ -253,7 +442,7 @@ impl File {
     /// Those of the device; the volume is read-only then.
     pub fn sync_all(&self) -> Result<()> {
         let (calls, who, node) = self.target();
-        calls.fsync(who, node, false).done("sync file")
+        self.done(calls.fsync(who, node, false), "sync file")
     }
 
     /// Makes the contents durable. In Shoal the same as [`File::sync_all`].
@@ -262,7 +451,7 @@ impl File {
     /// Those of [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         let (calls, who, node) = self.target();
-        calls.fsync(who, node, true).done("sync file")
+        self.done(calls.fsync(who, node, true), "sync file")
     }
 
     /// Attributes.
@@ -271,7 +460,7 @@ impl File {
     /// Those of the device.
     pub fn metadata(&self) -> Result<Metadata> {
         let (calls, who, node) = self.target();
-        calls.attr(who, node).map(Metadata).done("look at file")
+        self.done(calls.attr(who, node).map(Metadata), "look at file")
     }
 
     /// Inode number.
@@ -293,7 +482,7 @@ impl File {
 
     fn write_here(&self, bytes: &[u8]) -> Result<usize> {
         let mut position = self.position();
-        let (at, written) = self.write_some(bytes, *position).done("write file")?;
+        let (at, written) = self.done(self.write_some(bytes, *position), "write file")?;
         *position = at + written as u64;
         Ok(written)
     }
@@ -305,7 +494,7 @@ impl File {
             SeekFrom::Current(by) => position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
-        let invalid = || Error::new("seek in file", None, Code::Invalid.into());
+        let invalid = || Error::new("seek in file", self.name.path(), Code::Invalid.into());
         *position = at.ok_or_else(invalid)?;
         Ok(*position)
     }
@@ -349,6 +538,18 @@ impl Dir {
         read.map(|_| bytes).doing("read", path)
     }
 
+    /// Reads all of a file as text.
+    ///
+    /// # Errors
+    /// `InvalidData` when it is not UTF-8; those of [`Dir::read`].
+    pub fn read_to_string(&self, path: impl AsPath) -> Result<String> {
+        let path = path.as_path();
+        String::from_utf8(self.read(path)?).map_err(|e| {
+            let error = io::Error::new(io::ErrorKind::InvalidData, e.utf8_error());
+            Error::system("read", Some(path), error)
+        })
+    }
+
     /// Writes a whole file: creates it, or replaces its contents. For a replacement that readers
     /// and crashes see whole, use [`Dir::batch`].
     ///
@@ -381,7 +582,7 @@ macro_rules! io {
                 Ok(())
             }
         }
-        impl Seek for $type {
+        impl io::Seek for $type {
             fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
                 Ok(self.seek_to(to)?)
             }

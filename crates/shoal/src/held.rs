@@ -10,18 +10,21 @@ pub(crate) struct Held {
     pub who: Caller,
     pub node: Node,
     pub ino: Ino,
+    /// The path by which it was opened, from the top directory, for messages. Empty for the top,
+    /// and if it is not known.
+    pub path: Box<[u8]>,
 }
 
 impl Held {
     /// Takes a node that a call has opened.
     #[inline]
-    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened) -> Held {
-        Held { volume, who, node: opened.node, ino: opened.attr.ino }
+    pub(crate) fn new(volume: Volume, who: Caller, opened: &Opened, path: Box<[u8]>) -> Held {
+        Held { volume, who, node: opened.node, ino: opened.attr.ino, path }
     }
 
     /// The top directory, which is always open.
     pub(crate) fn top(volume: Volume, who: Caller) -> Held {
-        Held { volume, who, node: Node::TOP, ino: Ino::ROOT }
+        Held { volume, who, node: Node::TOP, ino: Ino::ROOT, path: Box::default() }
     }
 
     #[inline]

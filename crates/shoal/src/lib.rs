@@ -88,9 +88,11 @@ mod held;
 
 mod dir;
 
-mod batch;
-mod entries;
 mod file;
+
+mod batch;
+mod copy;
+mod entries;
 mod subvolume;
 mod token;
 mod walk;

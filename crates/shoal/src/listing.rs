@@ -5,7 +5,9 @@ use crate::path::to_path_buf;
 use crate::raw::{self, Cookies, Fields, FileKind, Filter, Ino, Stat};
 use crate::{Dir, Metadata};
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Permission to list a directory.
@@ -53,7 +55,8 @@ impl Listing {
     /// # Errors
     /// `PermissionDenied` when the user may not list it.
     pub fn of(dir: &Dir) -> Result<Listing> {
-        dir.calls().access(dir.who(), dir.node(), b"", LIST).done("list directory")?;
+        let may = dir.calls().access(dir.who(), dir.node(), b"", LIST);
+        dir.done(may, "list directory")?;
         let (cookies, want, filter) = (Cookies::ALL, Fields::ALL, Filter::new());
         Ok(Listing { dir: dir.clone(), listing: raw::Listing { cookies, want, filter } })
     }
@@ -144,7 +147,7 @@ impl Listing {
             cookie = listing.cookies.last();
         }
         listing.cookies = listing.cookies.after(cookie);
-        listed.done("list directory")
+        dir.done(listed, "list directory")
     }
 }
 
@@ -162,6 +165,10 @@ impl Listed<'_> {
     /// The name, without slashes.
     pub fn name(&self) -> &[u8] {
         &self.name
+    }
+    /// The name as the standard library has it.
+    pub fn file_name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.name)
     }
     /// The name as a path.
     pub fn path(&self) -> PathBuf {

@@ -43,7 +43,7 @@ impl Subvolumes<'_> {
         let (name, me) = (name.as_path(), Credentials::current());
         let who = Caller { gid: me.gid(), checked: true, ..Caller::user(me.uid(), me.gid()) };
         let top = self.0.calls().make_subvolume(&who, name).doing("make subvolume", name)?;
-        Ok(Dir::new(self.0.clone(), me.0, &top))
+        Ok(Dir::new(self.0.clone(), me.0, &top, name))
     }
 
     /// Opens a subvolume's top directory.
@@ -53,7 +53,7 @@ impl Subvolumes<'_> {
     pub fn open(&self, name: impl AsPath, who: Credentials) -> Result<Dir> {
         let name = name.as_path();
         let top = self.0.calls().open_subvolume(&who.0, name).doing("open subvolume", name)?;
-        Ok(Dir::new(self.0.clone(), who.0, &top))
+        Ok(Dir::new(self.0.clone(), who.0, &top, name))
     }
 
     /// All subvolumes, by number.

@@ -1,7 +1,7 @@
 //! Sums over everything below a directory.
 
 use crate::Dir;
-use crate::error::{Doing, Result};
+use crate::error::Result;
 use crate::raw;
 use std::time::SystemTime;
 
@@ -46,7 +46,7 @@ impl Totals {
     /// inode or a directory is damaged, those of the device.
     pub fn of(dir: &Dir) -> Result<Totals> {
         let totals = dir.calls().totals(dir.who(), dir.node());
-        totals.map(Totals).done("sum up directory")
+        dir.done(totals.map(Totals), "sum up directory")
     }
 
     /// Number of regular files.

@@ -330,6 +330,12 @@ impl Volume {
         self.0.kept.0.clone().map(Local::new).ok_or_else(|| Code::NotSupported.into())
     }
 
+    /// Returns whether both are clones of one.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Volume) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn opened(volume: Arc<raw::Volume>) -> Volume {
         let calls = Arc::new(Local::new(volume.clone()));
         Volume::of(calls, Some(volume))

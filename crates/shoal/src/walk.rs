@@ -4,6 +4,9 @@ use crate::error::{Doing, Error, Result};
 use crate::path::to_path_buf;
 use crate::raw::{self, Attr, Code, Cookies, DirEntry, Fields, FileKind, Filter, Ino, Stat};
 use crate::{Dir, Metadata};
+use std::ffi::OsStr;
+use std::iter::FusedIterator;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,7 +25,7 @@ const LIST_MAX: Duration = Duration::from_millis(1);
 const ENTRY_MAX: Duration = Duration::from_micros(5);
 
 /// A walk over everything below a directory; see [`Dir::walk`]. Iterate over it to begin it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a walk does nothing until it is iterated over"]
 pub struct Walk {
     dir: Dir,
@@ -31,7 +34,12 @@ pub struct Walk {
     /// The caller's choice. Otherwise one for each processor, and more while they wait for the
     /// device.
     threads: Option<usize>,
+    filter: Filter,
+    enters: Option<Arc<Enters>>,
 }
+
+/// Decides which directories are entered.
+type Enters = dyn Fn(&WalkEntry) -> bool + Send + Sync;
 
 impl Dir {
     /// A walk over everything below this directory, on several threads.
@@ -42,7 +50,14 @@ impl Dir {
 
 impl Walk {
     pub(crate) fn new(dir: Dir) -> Walk {
-        Walk { dir, depth: usize::MAX, follow_roots: true, threads: None }
+        Walk {
+            dir,
+            depth: usize::MAX,
+            follow_roots: true,
+            threads: None,
+            filter: Filter::new(),
+            enters: None,
+        }
     }
 
     /// Sets the number of levels: 1 lists the directory alone.
@@ -54,6 +69,39 @@ impl Walk {
     /// Enters subvolumes; on by default. Their top directories are returned in any case.
     pub fn follow_roots(mut self, follow: bool) -> Walk {
         self.follow_roots = follow;
+        self
+    }
+
+    /// Sets the filter: other entries are left out. Directories are entered whether they pass it or
+    /// not.
+    ///
+    /// ```
+    /// # use shoal::{Credentials, Volume};
+    /// use shoal::Filter;
+    ///
+    /// # fn main() -> shoal::Result<()> {
+    /// # let volume = Volume::options().size(64 << 20).in_memory()?;
+    /// # let root = volume.root(Credentials::root());
+    /// root.create_dir_all("src/target")?;
+    /// root.write("src/main.rs", "fn main() {}")?;
+    /// root.write("src/target/main.rs", "")?;
+    /// let walk = root.walk().filter(Filter::new().name(b"*.rs"));
+    /// let walk = walk.enter_if(|dir| dir.name() != b"target");
+    /// let found: Vec<_> = walk.into_iter().collect::<Result<_, _>>()?;
+    /// assert_eq!(found.len(), 1);
+    /// assert_eq!(found[0].path().to_str(), Some("src/main.rs"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn filter(mut self, filter: Filter) -> Walk {
+        self.filter = filter;
+        self
+    }
+
+    /// Enters only directories for which `enters` returns `true`. Several threads call it. The
+    /// directories themselves are returned in any case, if they pass the filter.
+    pub fn enter_if(mut self, enters: impl Fn(&WalkEntry) -> bool + Send + Sync + 'static) -> Walk {
+        self.enters = Some(Arc::new(enters));
         self
     }
 
@@ -84,6 +132,10 @@ impl WalkEntry {
     pub fn path_bytes(&self) -> &[u8] {
         &self.path
     }
+    /// The last component of its path, as the standard library has it.
+    pub fn file_name(&self) -> &OsStr {
+        OsStr::from_bytes(self.name())
+    }
     /// The last component of its path.
     pub fn name(&self) -> &[u8] {
         self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
@@ -95,6 +147,19 @@ impl WalkEntry {
     /// Its attributes, as they were when the walk read them. A symlink is not followed.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+}
+
+impl std::fmt::Debug for Walk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Walk { dir, depth, follow_roots, threads, filter, enters: _ } = self;
+        f.debug_struct("Walk")
+            .field("dir", dir)
+            .field("depth", depth)
+            .field("follow_roots", follow_roots)
+            .field("threads", threads)
+            .field("filter", filter)
+            .finish_non_exhaustive()
     }
 }
 
@@ -213,10 +278,10 @@ impl Shared {
             raw::Listing { cookies: Cookies::ALL, want: Fields::ALL, filter: Filter::new() };
         let mut each = |entry: &DirEntry<'_>, stat: raw::Result<Stat>| {
             let attr = stat.and_then(|stat| stat.attr().ok_or(Code::Io.into()));
-            found.push(match attr {
-                Ok(attr) => Ok(self.entry(dir, entry.name, &attr, below)),
-                Err(e) => Err(Error::new("walk", Some(&path_of(dir, entry.name)), e)),
-            });
+            match attr {
+                Ok(attr) => found.extend(self.entry(dir, entry, &attr, below).map(Ok)),
+                Err(e) => found.push(Err(Error::new("walk", Some(&path_of(dir, entry.name)), e))),
+            }
             if found.len() == BATCH {
                 sender.send(std::mem::take(&mut found));
             }
@@ -235,22 +300,30 @@ impl Shared {
         }
     }
 
+    /// Returns the entry if it passes the filter, and adds a directory to those that are still to
+    /// be listed.
     fn entry(
         &self,
         dir: &Pending,
-        name: &[u8],
+        entry: &DirEntry<'_>,
         attr: &Attr,
         below: &mut Vec<Pending>,
-    ) -> WalkEntry {
-        let path = path_of(dir, name);
-        let same = attr.ino.root() == dir.ino.root();
-        let enters = attr.kind == FileKind::Directory
-            && dir.depth < self.walk.depth
-            && (same || self.walk.follow_roots);
-        if enters {
-            below.push(Pending { ino: attr.ino, path: path.clone(), depth: dir.depth + 1 });
+    ) -> Option<WalkEntry> {
+        let Walk { depth, follow_roots, filter, enters, .. } = &self.walk;
+        let passes = filter.passes_entry(entry) && filter.passes_inode(attr);
+        let may_enter = attr.kind == FileKind::Directory
+            && dir.depth < *depth
+            && (*follow_roots || attr.ino.root() == dir.ino.root());
+        if !passes && !may_enter {
+            return None;
         }
-        WalkEntry { path, depth: dir.depth, metadata: Metadata(*attr) }
+        let path = path_of(dir, entry.name);
+        let found = WalkEntry { path, depth: dir.depth, metadata: Metadata(*attr) };
+        if may_enter && enters.as_ref().is_none_or(|enters| enters(&found)) {
+            let (path, depth) = (found.path.clone(), dir.depth + 1);
+            below.push(Pending { ino: attr.ino, path, depth });
+        }
+        passes.then_some(found)
     }
 }
 
@@ -320,6 +393,8 @@ impl Iterator for Walking {
         }
     }
 }
+
+impl FusedIterator for Walking {}
 
 impl Drop for Walking {
     fn drop(&mut self) {

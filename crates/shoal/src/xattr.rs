@@ -46,8 +46,7 @@ macro_rules! xattrs {
                 let may = self.may_use_xattrs(false);
                 let list = may.and_then(|()| calls.xattrs(who, node, b"", true));
                 let list = $crate::error::Doing::done(list, concat!("list attributes of ", $what))?;
-                let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-                Ok(names.map(<[u8]>::to_vec).collect())
+                Ok($crate::xattr::split_names(&list))
             }
 
             /// Removes an attribute.
@@ -65,3 +64,9 @@ macro_rules! xattrs {
 }
 
 pub(crate) use xattrs;
+
+/// Splits names that have a NUL behind each.
+pub(crate) fn split_names(list: &[u8]) -> Vec<Vec<u8>> {
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(<[u8]>::to_vec).collect()
+}

@@ -9,3 +9,4 @@ mod sessions;
 mod tokens;
 mod told;
 mod walk_cold;
+mod whole;
