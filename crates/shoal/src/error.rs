@@ -12,10 +12,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` says all three, and what to do about it where the reason alone does not.
 ///
-/// It converts to [`io::Error`] and back. The [`io::Error`] has the same kind and message, and holds
-/// the [`Error`]: [`Error::from`] returns that as it was, with its errno and path. In contrast,
-/// [`io::Error::raw_os_error`] is `None`, as for every error with a message of its own. An
-/// [`io::Error`] of a system call keeps its errno, kind and message as an [`Error`], and converts back
+/// It converts to [`io::Error`] and back. The [`io::Error`] has the same kind and message, and
+/// holds the [`Error`]: [`Error::from`] returns that as it was, with its errno and path. Its
+/// [`raw_os_error`](io::Error::raw_os_error) is `None`, as for every error with a message. An
+/// [`io::Error`] of a system call keeps errno, kind and message as an [`Error`], and converts back
 /// to itself.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);

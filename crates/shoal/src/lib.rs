@@ -71,9 +71,10 @@
 //! [`InvalidData`](std::io::ErrorKind::InvalidData); it never returns wrong bytes.
 
 mod path;
-pub mod raw;
 
-pub mod local;
+mod local;
+
+pub mod raw;
 
 mod credentials;
 mod error;

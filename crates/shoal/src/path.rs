@@ -58,3 +58,27 @@ impl<P: AsPath + ?Sized> AsPath for &P {
 pub(crate) fn to_path_buf(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
+
+/// Splits `a/b/c` into `a/b` and `c`: the directory and the name in it. A single name is in "", the
+/// directory that the path starts from.
+pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
+    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+    match trimmed.iter().rposition(|b| *b == b'/') {
+        Some(0) => (b"/", &trimmed[1..]),
+        Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
+        None => (b"", trimmed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_parent;
+
+    #[test]
+    fn paths_are_split_at_the_last_slash() {
+        let split = |path: &'static str| split_parent(path.as_bytes());
+        assert_eq!(split("/a/b/c"), (&b"/a/b"[..], &b"c"[..]));
+        assert_eq!(split("/a/"), (&b"/"[..], &b"a"[..]));
+        assert_eq!(split("a"), (&b""[..], &b"a"[..]));
+    }
+}

@@ -9,6 +9,8 @@
 //!
 //! It has what the front ends of this repository use: an item that one of them needs is added here.
 
+pub use crate::local::Local;
+pub use crate::path::split_parent;
 pub use shoal_engine::{
     AclChange, Action, AtOnce, Attr, BatchOp, Call, CallNote, Caller, Change, ChangeKind,
     ChangeMark, ChangeReader, ChangedName, Changes, CheckReport, Child, Code, Compression, Cookies,
@@ -31,27 +33,3 @@ pub use shoal_engine::{
 };
 #[cfg(feature = "lab")]
 pub use shoal_engine::{Lab, TruncateTracking};
-
-/// Splits `a/b/c` into `a/b` and `c`: the directory and the name in it. A single name is in "", the
-/// directory that the path starts from.
-pub fn split_parent(path: &[u8]) -> (&[u8], &[u8]) {
-    let trimmed = path.strip_suffix(b"/").unwrap_or(path);
-    match trimmed.iter().rposition(|b| *b == b'/') {
-        Some(0) => (b"/", &trimmed[1..]),
-        Some(at) => (&trimmed[..at], &trimmed[at + 1..]),
-        None => (b"", trimmed),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::split_parent;
-
-    #[test]
-    fn paths_are_split_at_the_last_slash() {
-        let split = |path: &'static str| split_parent(path.as_bytes());
-        assert_eq!(split("/a/b/c"), (&b"/a/b"[..], &b"c"[..]));
-        assert_eq!(split("/a/"), (&b"/"[..], &b"a"[..]));
-        assert_eq!(split("a"), (&b""[..], &b"a"[..]));
-    }
-}

@@ -224,9 +224,10 @@ impl Volume {
         Ok(Volume::over(Arc::new(Remote(session)), who))
     }
 
-    /// Returns all paths of an inode, relative to the top directory, as [`Volume::root`] takes them:
-    /// without a slash at the start. That of the top directory itself is empty. It takes no walk,
-    /// because every inode records its names. No path is returned for an inode without a name.
+    /// Returns all paths of an inode, relative to the top directory, as the calls of
+    /// [`Volume::root`] take them: without a slash at the start. That of the top directory itself
+    /// is empty. It takes no walk, because every inode records its names. No path is returned for
+    /// an inode without a name.
     ///
     /// # Errors
     /// `Unsupported` for a volume made without parent pointers; `ESTALE` when there is no such

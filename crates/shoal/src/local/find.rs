@@ -1,7 +1,7 @@
 //! Paths, and inodes that stay while a call needs them.
 
 use super::Local;
-use crate::raw::{self, Attr, Caller, Code, FileKind, Ino, Result};
+use shoal_engine::{self as raw, Attr, Caller, Code, FileKind, Ino, Result};
 use shoal_session::{Node, Opened};
 
 /// Times that a call is begun again.

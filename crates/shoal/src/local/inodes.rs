@@ -1,7 +1,7 @@
 //! Attributes and listings.
 
 use super::Local;
-use crate::raw::{
+use shoal_engine::{
     Attr, Caller, Fields, Freshness, Ino, InodeScan, Listing, Result, SetAttr, Stat, StatItem,
 };
 use shoal_session::EachEntry;

@@ -15,10 +15,10 @@ mod inodes;
 mod names;
 mod open;
 
-use crate::raw::{
-    self, Attr, BatchOp, Caller, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
-    QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat, StatFs, Token, Totals,
-    TotalsScan, XattrFlags,
+use shoal_engine::{
+    self as raw, Attr, BatchOp, Caller, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino,
+    Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat, StatFs,
+    Token, Totals, TotalsScan, XattrFlags,
 };
 use shoal_session::{Calls, EachEntry, How, Node, Opened, Told};
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Adding, removing and moving names.
 
 use super::Local;
-use crate::raw::{self, Attr, Caller, Code, FileKind, Ino, RenameFlags, Result, TreeCheck};
+use crate::path::split_parent;
+use shoal_engine::{Attr, Caller, Code, FileKind, Ino, RenameFlags, Result, TreeCheck};
 use shoal_session::Opened;
 
 impl Local {
@@ -30,7 +31,7 @@ impl Local {
                 return Err(e);
             }
             missing.push(above);
-            above = raw::split_parent(above).0;
+            above = split_parent(above).0;
         }
         for path in missing.into_iter().rev() {
             self.make_or_find_dir(who, dir, path, mode)?;

@@ -2,7 +2,7 @@
 
 use super::Local;
 use super::find::{Hold, unless_stale};
-use crate::raw::{Attr, Caller, Code, Error, FileKind, Handle, Ino, Result, SetAttr, Token};
+use shoal_engine::{Attr, Caller, Code, Error, FileKind, Handle, Ino, Result, SetAttr, Token};
 use shoal_session::{AT_END, How, Opened};
 
 /// Permission to search a directory.

@@ -1,7 +1,6 @@
 //! Notices of changes: a front end that caches names, attributes and data is told each.
 
-use shoal::local::Local;
-use shoal::raw::{self, BatchOp, Caller, Fallocate, Ino, RenameFlags, SetAttr, XattrFlags};
+use shoal::raw::{self, BatchOp, Caller, Fallocate, Ino, Local, RenameFlags, SetAttr, XattrFlags};
 use shoal_session::{AT_END, Calls, How, Node, Told};
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! What programs need beyond opening, reading and writing: importers, copies, walks, messages.
+//! Needs of importers, backups and the like: attributes of symlinks, copies, walks, messages.
 
 use shoal::{Batch, Credentials, Dir, Error, File, FileKind, FileOptions, Filter, Handle, Volume};
 use std::collections::BTreeSet;
