@@ -52,10 +52,47 @@
 //!
 //! # Threads
 //!
-//! [`Volume`], [`Dir`] and [`File`] may be cloned, sent and shared. Calls in different directories
-//! run side by side and share no lock; in one directory, changes of names take turns for a fraction
-//! of a microsecond each. Threads that sync at the same time share one flush. A call may wait for
+//! [`Volume`] and [`Dir`] may be cloned, sent and shared. A [`File`] may be sent and shared too:
+//! `&File` reads and writes, [`File::read_at`] and [`File::write_at`] need no position, and
+//! [`File::try_clone`] makes one more that shares the position. Calls in different directories run
+//! side by side and share no lock; in one directory, changes of names take turns for a fraction of
+//! a microsecond each. Threads that sync at the same time share one flush. A call may wait for
 //! others that use the same objects, and for space when memory or disk are nearly full.
+//!
+//! There are no file locks as by `flock`: a volume is open in one process, whose threads have
+//! locks of their own.
+//!
+//! # Async programs
+//!
+//! Calls block: most take microseconds, those that wait for the device more. In an async program,
+//! make them on threads that may block, several calls in one task:
+//!
+//! ```ignore
+//! let dir = dir.clone(); // costs a counter
+//! let bytes = tokio::task::spawn_blocking(move || dir.read("1732.eml")).await??;
+//! ```
+//!
+//! # Small writes and batches
+//!
+//! A [`File`] has no buffer: each write is a call and a record in the journal. Programs that append
+//! lines or other small pieces should wrap it in a [`std::io::BufWriter`].
+//!
+//! A batch is for changes that must be seen together. It also saves flushes: a hundred files that
+//! must be durable take one flush in a batch, and a hundred one by one. It does not save processor
+//! time: where nothing is synced, or once at the end, files of 100 bytes or of 5 KiB take as long
+//! in a batch as one by one. Whole files are written with one call by [`Dir::write`].
+//!
+//! # Memory and space
+//!
+//! A file in use takes some 500 bytes of [`VolumeOptions::cache`], a quarter of the machine's
+//! memory by default; what does not fit is read again when it is used. The journal and other
+//! buffers take up to 64 MiB more. Contents are cached by the operating system, with the volume's
+//! file.
+//!
+//! A volume has at least 16 MiB, of which 5 MiB can be used: the rest is for the journal and for
+//! freeing space when it is full. Of 64 MiB 51 can be used, of 256 MiB 237, of larger ones more
+//! than nine tenths; [`Volume::usage`] says how much is left. The size is a limit alone: the file
+//! is sparse.
 //!
 //! # Fork
 //!
@@ -67,7 +104,7 @@
 //! # Errors
 //!
 //! [`Error`] says what was tried, on which path, why it failed and what to do, and converts to
-//! [`std::io::Error`]. Reading damaged data fails with
+//! [`std::io::Error`] and back. Reading damaged data fails with
 //! [`InvalidData`](std::io::ErrorKind::InvalidData); it never returns wrong bytes.
 
 mod path;
