@@ -10,7 +10,7 @@
 
 use crate::notices::Notice;
 use crate::session::Session;
-use shoal::local::Local;
+use shoal::raw::Local;
 use shoal::raw::{Ino, Result, must_not_wait, refuse_to_wait};
 use shoal_session::{Calls, Host, Node, Owed, Told};
 use std::cell::RefCell;

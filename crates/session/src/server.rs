@@ -81,7 +81,7 @@ struct Shared {
     sessions: RwLock<HashMap<u64, Arc<Served>>>,
     next: AtomicU64,
     lookers: Vec<Looker>,
-    crew: Crew,
+    crew: Arc<Crew>,
     /// Wakes the thread that accepts connections.
     end: OwnedFd,
     ended: AtomicBool,
@@ -144,7 +144,7 @@ impl Server {
             sessions: RwLock::default(),
             next: AtomicU64::new(0),
             lookers: lookers.collect::<Result<_>>()?,
-            crew: Crew::default(),
+            crew: Arc::default(),
             end: bell()?,
             ended: AtomicBool::new(false),
         });
@@ -447,7 +447,7 @@ impl Shared {
                         Looked::Answered => now = true,
                         Looked::Waits(work) => {
                             now = true;
-                            self.crew.give(self, session.clone(), work);
+                            self.crew.give(session.clone(), work);
                         }
                     }
                 }
@@ -503,7 +503,7 @@ struct Queue {
 }
 
 impl Crew {
-    fn give(&self, shared: &Arc<Shared>, session: Arc<Served>, work: Work) {
+    fn give(self: &Arc<Self>, session: Arc<Served>, work: Work) {
         let mut queue = self.queue.lock();
         queue.waiting.push_back((session, work));
         if queue.idle >= queue.waiting.len() {
@@ -515,8 +515,9 @@ impl Crew {
         }
         queue.threads += 1;
         drop(queue);
-        let inner = shared.clone();
-        let work = move || inner.crew.run();
+        // Of the volume it holds what its work does, and nothing when that is done.
+        let inner = self.clone();
+        let work = move || inner.run();
         let started = std::thread::Builder::new().name("shoal-wait".to_owned()).spawn(work);
         if started.is_err() {
             self.queue.lock().threads -= 1;

@@ -19,8 +19,11 @@ pub(crate) fn connect(place: &Path) -> Result<Session> {
         // A volume in a bucket is no file.
         Err(_) if raw::is_bucket(place) => None,
         Err(error) => {
-            let message = format!("{}: {error}", place.display());
-            return Err(Error::refused(Code::NotFound, message));
+            let code = match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Code::Access,
+                _ => Code::NotFound,
+            };
+            return Err(Error::refused(code, format!("{}: {error}", place.display())));
         }
     };
     match found {

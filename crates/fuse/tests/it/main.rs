@@ -29,6 +29,7 @@ mod posix_unlink;
 mod posix_xattr;
 mod read_only;
 mod scrub;
+mod sessions;
 mod slow_device;
 mod tokens;
 mod tree;

@@ -11,13 +11,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// A shared mapping of a whole file.
-struct Mapping {
+pub(crate) struct Mapping {
     start: *mut std::ffi::c_void,
     len: usize,
 }
 
 impl Mapping {
-    fn new(fd: &OwnedFd, len: usize) -> Mapping {
+    pub(crate) fn new(fd: &OwnedFd, len: usize) -> Mapping {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
@@ -26,7 +26,7 @@ impl Mapping {
         Mapping { start, len }
     }
 
-    fn store(&self, at: usize, bytes: &[u8]) {
+    pub(crate) fn store(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         // SAFETY: within the mapping, which no reference points to.
         unsafe {
@@ -38,7 +38,7 @@ impl Mapping {
         }
     }
 
-    fn sync(&self) {
+    pub(crate) fn sync(&self) {
         // SAFETY: the mapping is there.
         unsafe { rustix::mm::msync(self.start, self.len, MsyncFlags::SYNC).unwrap() };
     }
