@@ -45,7 +45,7 @@ pub(crate) use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, 
 pub(crate) use label::LabelArgs;
 pub(crate) use ls::{LsArgs, When};
 pub(crate) use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
-pub(crate) use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, UmountArgs};
+pub(crate) use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, ServeArgs, UmountArgs};
 pub(crate) use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
@@ -151,6 +151,7 @@ pub(crate) enum Command {
     Mount(MountArgs),
     Remount(RemountArgs),
     Umount(UmountArgs),
+    Serve(ServeArgs),
     Sync(SyncArgs),
     Fsck(FsckArgs),
     Scrub(ScrubArgs),

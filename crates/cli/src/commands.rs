@@ -37,6 +37,7 @@ pub(crate) mod remount;
 pub(crate) mod rm;
 pub(crate) mod scrub;
 pub(crate) mod serve;
+pub(crate) mod sessions;
 pub(crate) mod share;
 pub(crate) mod shrink;
 pub(crate) mod stat;

@@ -113,6 +113,7 @@ fn run(command: &Command) -> Result<u8> {
     match command {
         Command::Mkfs(args) => commands::mkfs::run(args),
         Command::Mount(args) => commands::mount::mount(args),
+        Command::Serve(args) => commands::sessions::serve(args),
         Command::Remount(args) => commands::remount::run(args),
         Command::Umount(args) => commands::mount::umount(args),
         Command::Sync(args) => commands::sync::run(args),

@@ -279,6 +279,57 @@ pub(crate) enum LogLevel {
     Trace,
 }
 
+const SERVE_AFTER: &str = "\
+WHAT IT IS FOR:
+  Programs that use the library work on one volume together, each in its own process and as its own
+  user, at a speed that no mount has: Volume::connect with the volume or the socket. It needs no
+  root, no /dev/fuse and no mount, so it works in any container.
+
+  The socket is /run/shoal/ID.sock, of users other than root $XDG_RUNTIME_DIR/shoal/ID.sock, or that
+  of --socket. Who connects is known by the kernel; every call is checked for that user. Without
+  --allow-other only this user and the superuser may connect.
+
+  It ends by SIGTERM, SIGINT or Ctrl-C, and closes the volume. If it is killed, the next open of the
+  volume finds every call that had returned, unless the machine is restarted before. Those who are
+  connected get an error, and connect anew.
+
+EXAMPLES:
+  Serve a volume to this user's programs:
+    shoal serve vol.img
+
+  To all users of this machine, at a place of your own:
+    shoal serve vol.img --allow-other --socket /srv/vol.sock
+";
+
+/// Serve a volume to programs that use the library, without a mount
+///
+/// Prints the place of the socket when the volume can be used, and stays until it is told to end.
+#[derive(Args, Debug)]
+#[command(after_long_help = SERVE_AFTER)]
+pub(crate) struct ServeArgs {
+    /// The volume's file, device or place in a bucket, or LABEL= or UUID= of one on a device
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
+    pub volume: PathBuf,
+    /// Place of the socket
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: Option<PathBuf>,
+    /// Let all users in; the permissions of files and directories decide what each may do
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Change nothing on the volume
+    #[arg(long, short)]
+    pub read_only: bool,
+    /// Memory for metadata, as 2G [default: a quarter of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    pub cache: Option<u64>,
+    /// File to append the log to [default: standard error]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+    /// Least severity that is logged
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+}
+
 const REMOUNT_AFTER: &str = "\
   The server answers the requests that it has begun, writes a checkpoint and stops; this program
   then goes on with everything that it had: the connection to the kernel, the locks of the volume,

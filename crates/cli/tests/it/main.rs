@@ -29,6 +29,7 @@ mod new_file;
 mod quota;
 mod rm;
 mod scrub;
+mod serve;
 mod share;
 mod subvolume;
 mod sync;

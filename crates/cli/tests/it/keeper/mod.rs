@@ -36,7 +36,13 @@ fn kill(pid: u32) {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
-fn mounted(options: &str) -> Option<Scratch> {
+/// Kills the server of a mount, and not its keeper.
+pub(crate) fn kill_server(mount: &Path) {
+    let keeper = keeper(mount);
+    kill(wait_for("a server", || server_of(keeper)));
+}
+
+pub(crate) fn mounted(options: &str) -> Option<Scratch> {
     let scratch = Scratch::to_mount()?;
     if !shoal_fuse::can_be_kept() {
         shoal_skip::skipped("this kernel cannot give requests to another server");
