@@ -13,27 +13,11 @@ use std::time::SystemTime;
 /// How a file is opened; as [`std::fs::OpenOptions`].
 #[derive(Clone, Copy, Debug)]
 #[must_use = "options do nothing until `open`"]
-pub struct FileOptions {
-    read: bool,
-    write: bool,
-    append: bool,
-    truncate: bool,
-    create: bool,
-    create_new: bool,
-    mode: u32,
-}
+pub struct FileOptions(How);
 
 impl Default for FileOptions {
     fn default() -> FileOptions {
-        FileOptions {
-            read: false,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
-            mode: 0o666,
-        }
+        FileOptions(How { mode: 0o666, ..How::default() })
     }
 }
 
@@ -41,7 +25,7 @@ macro_rules! flags {
     ($($(#[doc = $doc:literal])* $name:ident)*) => {$(
         $(#[doc = $doc])*
         pub fn $name(mut self, $name: bool) -> Self {
-            self.$name = $name;
+            self.0.$name = $name;
             self
         }
     )*};
@@ -70,7 +54,7 @@ impl FileOptions {
 
     /// Sets the permission bits of a file that is created, before the umask; 0666 by default.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = mode;
+        self.0.mode = mode;
         self
     }
 
@@ -82,7 +66,7 @@ impl FileOptions {
     /// `StorageFull`.
     pub fn open(&self, dir: &Dir, path: impl AsPath) -> Result<File> {
         let path = path.as_path();
-        let opened = dir.calls().open_file(dir.who(), dir.node(), path, self.how());
+        let opened = dir.calls().open_file(dir.who(), dir.node(), path, self.0);
         let opened = opened.map(|opened| File::new(dir, &opened, self, path));
         opened.doing(if self.creates() { "create" } else { "open" }, path)
     }
@@ -92,20 +76,15 @@ impl FileOptions {
     /// # Errors
     /// `ESTALE` when the file has been removed, `IsADirectory`, `PermissionDenied`.
     pub fn open_by_handle(&self, dir: &Dir, handle: Handle) -> Result<File> {
-        let opened = dir.calls().open_handle(dir.who(), dir.node(), handle.0, Some(self.how()));
+        let opened = dir.calls().open_handle(dir.who(), dir.node(), handle.0, Some(self.0));
         opened.map(|opened| File::new(dir, &opened, self, b"")).done("open handle")
     }
 
     fn creates(&self) -> bool {
-        self.create || self.create_new
+        self.0.create || self.0.create_new
     }
     fn writes(&self) -> bool {
-        self.write || self.append
-    }
-
-    fn how(&self) -> How {
-        let FileOptions { read, write, append, truncate, create, create_new, mode } = *self;
-        How { read, write, append, truncate, create, create_new, mode }
+        self.0.write || self.0.append
     }
 }
 
@@ -154,44 +133,48 @@ impl Drop for File {
     }
 }
 
-/// The path by which a file was opened, for messages: as much of it as fits here, because an open
-/// allocates nothing.
+/// The path by which a file was opened, for messages: if it fits, because an open allocates
+/// nothing. Of a longer one it is the begin of the last component.
+///
+/// Bytes are kept in words, which an open makes in registers: bytes that are copied to memory, and
+/// moved with the file at once, stall the processor for the time of a tenth of an open.
 #[derive(Clone, Copy)]
 struct Name {
+    words: [u64; NAME_MAX / 8],
     len: u8,
-    bytes: [u8; NAME_MAX],
+    is_cut: bool,
 }
 
-/// Bytes of a path that is kept whole. Of a longer one it is the begin of the last component.
-const NAME_MAX: usize = 31;
-/// Begin of a path that is not kept whole.
-const CUT: &[u8] = b".../";
+/// Most bytes of a path that is kept.
+const NAME_MAX: usize = 24;
 
 impl Name {
     #[inline]
     fn of(path: &[u8]) -> Name {
-        let mut bytes = [0; NAME_MAX];
-        let len = match bytes.get_mut(..path.len()) {
-            Some(whole) => {
-                whole.copy_from_slice(path);
-                path.len()
-            }
-            None => {
-                let last = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
-                let last = last.unwrap_or_default();
-                let len = last.len().min(NAME_MAX - CUT.len());
-                bytes[..CUT.len()].copy_from_slice(CUT);
-                bytes[CUT.len()..CUT.len() + len].copy_from_slice(&last[..len]);
-                CUT.len() + len
-            }
+        let is_cut = path.len() > NAME_MAX;
+        let kept = if is_cut { begin_of_last(path) } else { path };
+        let word = |at: usize| match kept.get(at..) {
+            Some(&[a, b, c, d, e, f, g, h, ..]) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            Some(rest) => rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+            None => 0,
         };
-        Name { len: len as u8, bytes }
+        Name { words: [word(0), word(8), word(16)], len: kept.len() as u8, is_cut }
     }
 
     /// `None` for a file that was opened without a path.
-    fn path(&self) -> Option<&[u8]> {
-        Some(&self.bytes[..self.len.into()]).filter(|path| !path.is_empty())
+    #[cold]
+    fn path(&self) -> Option<Vec<u8>> {
+        let begin: &[u8] = if self.is_cut { b".../" } else { b"" };
+        let bytes = self.words.iter().flat_map(|word| word.to_le_bytes()).take(self.len.into());
+        (self.len > 0).then(|| begin.iter().copied().chain(bytes).collect())
     }
+}
+
+#[cold]
+fn begin_of_last(path: &[u8]) -> &[u8] {
+    let last = path.rsplit(|byte| *byte == b'/').find(|part| !part.is_empty());
+    let last = last.unwrap_or_default();
+    &last[..last.len().min(NAME_MAX)]
 }
 
 impl File {
@@ -206,7 +189,12 @@ impl File {
     /// Adds what was tried with this file to an error.
     #[inline]
     fn done<T>(&self, result: raw::Result<T>, what: &'static str) -> Result<T> {
-        result.map_err(|e| Error::new(what, self.name.path(), e))
+        result.map_err(|e| self.error(what, e))
+    }
+
+    #[cold]
+    fn error(&self, what: &'static str, why: raw::Error) -> Error {
+        Error::new(what, self.name.path().as_deref(), why)
     }
 
     /// Returns the same open file once more: both share the position, as copies of a descriptor
@@ -240,7 +228,7 @@ impl File {
 
     /// Otherwise the credentials decide.
     fn may_use_xattrs(&self, change: bool) -> raw::Result<()> {
-        let right = if change { self.options.write } else { self.options.read };
+        let right = if change { self.options.0.write } else { self.options.0.read };
         self.may(right || !self.by_token)
     }
 
@@ -271,7 +259,7 @@ impl File {
     /// `EBADF` for a file not opened for reading, `InvalidData` when the data is damaged.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         let (calls, who, node) = self.target();
-        let read = self.may(self.options.read);
+        let read = self.may(self.options.0.read);
         self.done(read.and_then(|()| calls.read(who, node, offset, buf)), "read file")
     }
 
@@ -286,7 +274,7 @@ impl File {
             match self.read_at(&mut buf[done..], offset + done as u64)? {
                 0 => {
                     let error = io::ErrorKind::UnexpectedEof.into();
-                    return Err(Error::system("read file", self.name.path(), error));
+                    return Err(Error::system("read file", self.name.path().as_deref(), error));
                 }
                 read => done += read,
             }
@@ -308,7 +296,7 @@ impl File {
     #[inline]
     fn write_some(&self, bytes: &[u8], offset: u64) -> raw::Result<(u64, usize)> {
         self.may(self.options.writes())?;
-        let at = match self.options.append {
+        let at = match self.options.0.append {
             true => AT_END,
             false if offset == AT_END => return Err(Code::FileTooBig.into()),
             false => offset,
@@ -494,7 +482,7 @@ impl File {
             SeekFrom::Current(by) => position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
-        let invalid = || Error::new("seek in file", self.name.path(), Code::Invalid.into());
+        let invalid = || self.error("seek in file", Code::Invalid.into());
         *position = at.ok_or_else(invalid)?;
         Ok(*position)
     }
@@ -558,7 +546,7 @@ impl Dir {
     pub fn write(&self, path: impl AsPath, contents: impl AsRef<[u8]>) -> Result<()> {
         let (path, contents) = (path.as_path(), contents.as_ref());
         let options = FileOptions::new().write(true).create(true).truncate(true);
-        let put = self.calls().put(self.who(), self.node(), path, options.how(), contents);
+        let put = self.calls().put(self.who(), self.node(), path, options.0, contents);
         put.doing("write", path)
     }
 }

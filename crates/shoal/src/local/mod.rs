@@ -97,7 +97,9 @@ impl Calls for Local {
         self.directory(who, ino_of(dir), path)
     }
     fn open_file(&self, who: &Caller, dir: Node, path: &[u8], how: How) -> Result<Opened> {
-        self.file(who, ino_of(dir), path, &how).map(find::Hold::opened)
+        let mut attr = open::nothing();
+        let held = self.file(who, ino_of(dir), path, &how, &mut attr)?;
+        Ok(held.opened(attr))
     }
     fn open_handle(
         &self,
@@ -121,7 +123,7 @@ impl Calls for Local {
 
     fn make_dir(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
         let attr = self.new_dir(who, ino_of(dir), path, mode)?;
-        self.hold(&attr).map(find::Hold::opened)
+        self.hold_open(attr)
     }
     fn make_dirs(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
         self.new_dirs(who, ino_of(dir), path, mode)
@@ -292,13 +294,13 @@ impl Calls for Local {
     fn make_subvolume(&self, who: &Caller, name: &[u8]) -> Result<Opened> {
         let attr = self.volume.subvolumes().create(who, name, 0o755)?;
         self.tell_new(Ino::ROOT, name);
-        self.hold(&attr).map(find::Hold::opened)
+        self.hold_open(attr)
     }
     fn open_subvolume(&self, _: &Caller, name: &[u8]) -> Result<Opened> {
         find::unless_stale(|| {
             let top = self.volume.subvolumes().top(name)?;
             let attr = self.volume.attributes().getattr(top)?;
-            self.hold(&attr).map(find::Hold::opened)
+            self.hold_open(attr)
         })
     }
     fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {

@@ -2,7 +2,9 @@
 
 use super::Local;
 use super::find::{Hold, unless_stale};
-use shoal_engine::{Attr, Caller, Code, Error, FileKind, Handle, Ino, Result, SetAttr, Token};
+use shoal_engine::{
+    Attr, Caller, Code, Error, FileKind, Generation, Handle, Ino, Result, SetAttr, Time, Token,
+};
 use shoal_session::{AT_END, How, Opened};
 
 /// Permission to search a directory.
@@ -36,46 +38,95 @@ fn check(how: &How) -> Result<()> {
     }
 }
 
+/// Room for the attributes of a file that is opened.
+#[inline]
+pub(super) fn nothing() -> Attr {
+    let (kind, time) = (FileKind::Regular, Time::default());
+    Attr {
+        ino: Ino(0),
+        generation: Generation(0),
+        kind,
+        mode: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        size: 0,
+        blocks: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+    }
+}
+
 impl Local {
     pub(super) fn directory(&self, who: &Caller, dir: Ino, path: &[u8]) -> Result<Opened> {
         self.on_found(who, dir, path, true, |attr| match attr.kind {
-            FileKind::Directory => self.hold(attr).map(Hold::opened),
+            FileKind::Directory => self.hold_open(*attr),
             _ => Err(Code::NotDirectory.into()),
         })
     }
 
-    pub(super) fn file(&self, who: &Caller, dir: Ino, path: &[u8], how: &How) -> Result<Hold<'_>> {
+    /// Opens or makes a file, and returns its attributes in `attr`.
+    pub(super) fn file(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &[u8],
+        how: &How,
+        attr: &mut Attr,
+    ) -> Result<Hold<'_>> {
         check(how)?;
         if creates(how) && path.ends_with(b"/") {
             self.place(who, dir, path)?;
             return Err(Code::IsDirectory.into());
         }
-        unless_stale(|| match how.create_new {
-            true => self.make(who, dir, path, how),
-            false => match self.find_at(who, dir, path, true) {
-                Ok(attr) => self.found(who, &attr, how),
+        unless_stale(|| {
+            if how.create_new {
+                return self.make(who, dir, path, how, attr);
+            }
+            match self.find_at(who, dir, path, true) {
+                Ok(found) => {
+                    *attr = found;
+                    self.found(who, how, attr)
+                }
                 Err(e) if how.create && e.is(Code::NotFound) => {
-                    match self.make(who, dir, path, how) {
-                        Err(e) if e.is(Code::Exists) => self.make_target(who, dir, path, how),
+                    match self.make(who, dir, path, how, attr) {
+                        Err(e) if e.is(Code::Exists) => self.make_target(who, dir, path, how, attr),
                         made => made,
                     }
                 }
                 Err(e) => Err(e),
-            },
+            }
         })
     }
 
     #[inline]
-    fn make(&self, who: &Caller, dir: Ino, path: &[u8], how: &How) -> Result<Hold<'_>> {
+    fn make(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &[u8],
+        how: &How,
+        attr: &mut Attr,
+    ) -> Result<Hold<'_>> {
         let (above, name) = self.place(who, dir, path)?;
-        let attr = self.volume.namespace().create(who, above, name, how.mode)?;
+        *attr = self.volume.namespace().create(who, above, name, how.mode)?;
         self.tell_new(above, name);
-        self.hold_new(&attr)
+        self.hold_new(attr.ino)
     }
 
     /// Creates the file that a dangling symlink leads to.
     #[cold]
-    fn make_target(&self, who: &Caller, dir: Ino, path: &[u8], how: &How) -> Result<Hold<'_>> {
+    fn make_target(
+        &self,
+        who: &Caller,
+        dir: Ino,
+        path: &[u8],
+        how: &How,
+        attr: &mut Attr,
+    ) -> Result<Hold<'_>> {
         let make = || {
             let (above, name) = self.volume.namespace().free_beneath(who, dir, path)?;
             let made = self.volume.namespace().create(who, above, &name, how.mode)?;
@@ -83,23 +134,27 @@ impl Local {
             Ok(made)
         };
         match make() {
-            Ok(attr) => self.hold_new(&attr),
+            Ok(made) => {
+                *attr = made;
+                self.hold_new(made.ino)
+            }
             // Another call has made it since: it is to be found now.
             Err(e) if Error::is(&e, Code::Exists) => Err(Code::Stale.into()),
             Err(e) => Err(e),
         }
     }
 
-    fn found(&self, who: &Caller, attr: &Attr, how: &How) -> Result<Hold<'_>> {
+    #[inline]
+    fn found(&self, who: &Caller, how: &How, attr: &mut Attr) -> Result<Hold<'_>> {
         if attr.kind != FileKind::Regular {
             return Err(not_a_file(attr.kind));
         }
         let mask = if how.read { 4 } else { 0 } | if writes(how) { 2 } else { 0 };
         self.volume.attributes().access(who, attr.ino, mask)?;
-        let mut file = self.hold(attr)?;
+        let file = self.hold(attr)?;
         if how.truncate {
             self.cut(who, attr.ino, 0)?;
-            (file.attr.size, file.attr.blocks) = (0, 0);
+            (attr.size, attr.blocks) = (0, 0);
         }
         Ok(file)
     }
@@ -115,25 +170,25 @@ impl Local {
         if let Some(how) = &how {
             check(how)?;
         }
-        let attr = self.volume.namespace().by_handle(handle)?;
+        let mut attr = self.volume.namespace().by_handle(handle)?;
         match how {
-            Some(how) => self.found(who, &attr, &how).map(Hold::opened),
+            Some(how) => self.found(who, &how, &mut attr).map(|held| held.opened(attr)),
             None if attr.kind != FileKind::Directory => Err(Code::NotDirectory.into()),
             None => {
                 self.volume.attributes().access(who, attr.ino, SEARCH)?;
-                self.hold(&attr).map(Hold::opened)
+                self.hold_open(attr)
             }
         }
     }
 
     pub(super) fn of_token(&self, token: &Token) -> Result<Opened> {
-        let attr = self.volume.tokens().redeem(token)?;
-        let held = self.hold(&attr)?;
+        let mut attr = self.volume.tokens().redeem(token)?;
+        let held = self.hold(&mut attr)?;
         // Before it was held, it may have been removed.
-        if held.attr.nlink == 0 {
+        if attr.nlink == 0 {
             return Err(Code::Stale.into());
         }
-        Ok(held.opened())
+        Ok(held.opened(attr))
     }
 
     /// Sets the size of a file that is open for writing.
@@ -173,11 +228,12 @@ impl Local {
         how: How,
         bytes: &[u8],
     ) -> Result<()> {
-        let file = self.file(who, dir, path, &how)?;
+        let mut attr = nothing();
+        let _held = self.file(who, dir, path, &how, &mut attr)?;
         let mut written = 0;
         while written < bytes.len() {
             let at = if how.append { AT_END } else { written as u64 };
-            let (_, more) = self.write_some(who, file.attr.ino, at, &bytes[written..])?;
+            let (_, more) = self.write_some(who, attr.ino, at, &bytes[written..])?;
             written += more as usize;
         }
         Ok(())
@@ -192,15 +248,16 @@ impl Local {
     ) -> Result<Attr> {
         // Held, so that its number stays its own when it is replaced or removed meanwhile.
         let how = How { read: true, ..How::default() };
-        let file = self.file(who, dir, path, &how)?;
-        self.before_data(file.attr.ino)?;
-        let size = usize::try_from(file.attr.size).map_err(|_| Code::NoMemory)?;
+        let mut attr = nothing();
+        let _held = self.file(who, dir, path, &how, &mut attr)?;
+        self.before_data(attr.ino)?;
+        let size = usize::try_from(attr.size).map_err(|_| Code::NoMemory)?;
         // A sparse file may be larger than any memory.
         into.try_reserve_exact(size).map_err(|_| Code::NoMemory)?;
         let begin = into.len();
         into.resize(begin + size, 0);
-        let read = self.volume.files().read(file.attr.ino, 0, &mut into[begin..]);
+        let read = self.volume.files().read(attr.ino, 0, &mut into[begin..]);
         into.truncate(begin + *read.as_ref().unwrap_or(&0));
-        read.map(|_| file.attr)
+        read.map(|_| attr)
     }
 }

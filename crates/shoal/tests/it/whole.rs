@@ -321,7 +321,7 @@ fn errors_name_the_path_by_which_it_was_opened() {
     let long = "x".repeat(40);
     dir.write(&long, "1").unwrap();
     let error = root.open(format!("mail/in/box/{long}")).unwrap().set_len(0).unwrap_err();
-    assert_eq!(error.path(), Some(&b".../xxxxxxxxxxxxxxxxxxxxxxxxxxx"[..]));
+    assert_eq!(error.path(), Some(&b".../xxxxxxxxxxxxxxxxxxxxxxxx"[..]));
     // By a handle, there is none.
     let by_handle = FileOptions::new().read(true).open_by_handle(&root, letter.handle()).unwrap();
     assert!(written(&by_handle).starts_with("write file: "), "{}", written(&by_handle));
