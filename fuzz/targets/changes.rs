@@ -22,7 +22,7 @@ fn read(mark: &Mark) {
     let (volume, _) = volume();
     match Changes::since(&volume.root(Credentials::root()), Some(mark)) {
         Ok(changes) => changes.for_each(|change| drop(change.expect("a sound volume"))),
-        Err(e) => assert!(matches!(e.raw_os_error(), 18 | 116), "{e}"),
+        Err(e) => assert!(matches!(e.errno(), 18 | 116), "{e}"),
     }
 }
 

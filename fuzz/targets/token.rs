@@ -21,7 +21,7 @@ fn volume() -> &'static (Volume, Token) {
 pub fn token(data: &[u8]) {
     let (volume, valid) = volume();
     let refused = |token: &Token| {
-        let opened = volume.open_token(token).map_err(|e| e.raw_os_error());
+        let opened = volume.open_token(token).map_err(|e| e.errno());
         assert_eq!(opened.map(|file| file.ino()).err(), Some(13), "{token}");
     };
     if let Ok(token) = Token::from_bytes(data) {
@@ -40,6 +40,6 @@ pub fn token(data: &[u8]) {
     match Token::from_bytes(&bytes) {
         Ok(same) if same == *valid => assert!(volume.open_token(&same).is_ok()),
         Ok(changed) => refused(&changed),
-        Err(e) => assert_eq!(e.raw_os_error(), 13),
+        Err(e) => assert_eq!(e.errno(), 13),
     }
 }

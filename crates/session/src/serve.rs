@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Bytes of entries in one answer. A longer listing goes on with the next question, so that no call
 /// takes long.
-const LISTED_MAX: usize = 16 << 10;
+const LISTED_MAX: usize = 32 << 10;
 /// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
 const GOT_MAX: usize = READ_MAX;
 

@@ -228,12 +228,6 @@ macro_rules! structs {
 }
 
 structs! {
-    Attr {
-        ino, generation, kind, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime
-    }
-    Stat {
-        valid, ino, generation, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime
-    }
     Opened { node, attr }
     How { read, write, append, truncate, create, create_new, mode }
     Handle { ino, generation }
@@ -250,6 +244,96 @@ structs! {
     Corrupt { object, addr, rule }
 }
 
+/// Nanoseconds of a second.
+const NANOSECONDS: u32 = 1_000_000_000;
+
+/// Words of attributes: a listing has many, so they are put and taken at once.
+const STAT_WORDS: usize = 13;
+
+/// Puts two numbers into a word.
+#[inline]
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// Takes them out again.
+#[inline]
+fn two(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+impl Put for Stat {
+    #[inline]
+    fn put(&self, out: &mut Writer<'_>) {
+        let words: [u64; STAT_WORDS] = [
+            self.valid.bits(),
+            self.ino,
+            pair(self.generation, self.mode),
+            pair(self.nlink, self.uid),
+            pair(self.gid, self.rdev),
+            self.size,
+            self.blocks,
+            self.atime.sec.cast_unsigned(),
+            self.mtime.sec.cast_unsigned(),
+            self.ctime.sec.cast_unsigned(),
+            self.btime.sec.cast_unsigned(),
+            pair(self.atime.nsec, self.mtime.nsec),
+            pair(self.ctime.nsec, self.btime.nsec),
+        ];
+        out.bytes(words.map(u64::to_le_bytes).as_flattened());
+    }
+}
+
+impl Take<'_> for Stat {
+    #[inline]
+    fn take(from: &mut Reader<'_>) -> Result<Stat> {
+        let bytes: [u8; STAT_WORDS * 8] = from.array()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let word = |n: usize| u64::from_le_bytes(words[n]);
+        let ((generation, mode), (nlink, uid), (gid, rdev)) =
+            (two(word(2)), two(word(3)), two(word(4)));
+        let ((a, m), (c, b)) = (two(word(11)), two(word(12)));
+        let time = |n, nsec| Time { sec: word(n).cast_signed(), nsec };
+        let (atime, mtime, ctime, btime) = (time(7, a), time(8, m), time(9, c), time(10, b));
+        if let Some(nsec) = [a, m, c, b].into_iter().find(|nsec| *nsec >= NANOSECONDS) {
+            return Err(impossible("a time with nanoseconds", nsec.into()));
+        }
+        let valid = Fields::from_bits(word(0))?;
+        let (ino, size, blocks) = (word(1), word(5), word(6));
+        Ok(Stat {
+            valid,
+            ino,
+            generation,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            atime,
+            mtime,
+            ctime,
+            btime,
+        })
+    }
+}
+
+impl Put for Attr {
+    #[inline]
+    fn put(&self, out: &mut Writer<'_>) {
+        Stat::from(*self).put(out);
+    }
+}
+
+impl Take<'_> for Attr {
+    #[inline]
+    fn take(from: &mut Reader<'_>) -> Result<Attr> {
+        let stat = Stat::take(from)?;
+        stat.attr().ok_or_else(|| impossible("attributes of mode", stat.mode.into()))
+    }
+}
+
 impl Put for Time {
     #[inline]
     fn put(&self, out: &mut Writer<'_>) {
@@ -263,7 +347,7 @@ impl Take<'_> for Time {
     fn take(from: &mut Reader<'_>) -> Result<Time> {
         let (sec, nsec) = Take::take(from)?;
         match nsec {
-            0..1_000_000_000 => Ok(Time { sec, nsec }),
+            0..NANOSECONDS => Ok(Time { sec, nsec }),
             _ => Err(impossible("a time with nanoseconds", nsec.into())),
         }
     }
@@ -535,7 +619,7 @@ impl Take<'_> for Duration {
     fn take(from: &mut Reader<'_>) -> Result<Duration> {
         let (seconds, nanos) = Take::take(from)?;
         match nanos {
-            0..1_000_000_000 => Ok(Duration::new(seconds, nanos)),
+            0..NANOSECONDS => Ok(Duration::new(seconds, nanos)),
             _ => Err(impossible("a duration with nanoseconds", nanos.into())),
         }
     }

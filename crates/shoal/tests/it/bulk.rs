@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 fn volume() -> (Volume, Dir) {
-    let volume = Volume::options().size(128 << 20).in_memory().unwrap();
+    let volume = crate::place::volume(Volume::options().size(128 << 20));
     let root = volume.root(Credentials::root());
     (volume, root)
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 fn volume() -> (Volume, Dir) {
-    let volume = Volume::options().size(64 << 20).in_memory().unwrap();
+    let volume = crate::place::volume(Volume::options().size(64 << 20));
     let root = volume.root(Credentials::root());
     (volume, root)
 }
@@ -356,7 +356,8 @@ fn batches_of_several_threads_end() {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let found = root.walk().into_iter().map(Result::unwrap).filter(|e| e.depth() == 2).count();
     assert_eq!(found, 2 * 800);
-    let report = volume.raw().unwrap().check(&mut |_, _| {}).unwrap();
+    let check = |raw: &shoal::raw::Volume| raw.check(&mut |_, _| {}).unwrap();
+    let report = crate::place::look_at(&volume, check);
     assert!(report.problems.is_empty(), "{:?}", report.problems.first());
 }
 

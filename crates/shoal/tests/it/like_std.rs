@@ -117,7 +117,6 @@ const PAIRS: &[&str] = &[
 /// Two trees that are alike: one of the host, one of a volume.
 struct Both {
     host: PathBuf,
-    volume: Volume,
     top: Dir,
     next: AtomicU32,
 }
@@ -128,9 +127,9 @@ impl Both {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let host = std::env::temp_dir().join(format!("shoal-std-{}-{number}", std::process::id()));
         fs::create_dir_all(&host).unwrap();
-        let volume = Volume::options().size(256 << 20).in_memory().unwrap();
+        let volume = crate::place::volume(Volume::options().size(256 << 20));
         let top = volume.root(Credentials::current());
-        Both { host, volume, top, next: AtomicU32::new(0) }
+        Both { host, top, next: AtomicU32::new(0) }
     }
 
     /// Makes the objects afresh in both.
@@ -157,14 +156,7 @@ impl Both {
                     use rustix::fs::{FileType, Mode, mknodat};
                     let mode = Mode::from_raw_mode(0o644);
                     mknodat(rustix::fs::CWD, &path, FileType::Fifo, mode, 0).unwrap();
-                    let (who, at) = (shoal::raw::Caller::root(), dir.metadata("").unwrap().ino());
-                    let fifo = 0o010_644;
-                    self.volume
-                        .raw()
-                        .unwrap()
-                        .namespace()
-                        .mknod(&who, at, name.as_bytes(), fifo, 0)
-                        .unwrap();
+                    dir.make_node(name, shoal::FileKind::Fifo, 0o644, 0).unwrap();
                 }
             }
         }

@@ -5,6 +5,7 @@ mod bulk;
 mod fork;
 mod library;
 mod like_std;
+mod place;
 mod sessions;
 mod tokens;
 mod told;

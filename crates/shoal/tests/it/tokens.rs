@@ -7,7 +7,7 @@ use std::time::Duration;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn volume() -> Volume {
-    Volume::options().size(64 << 20).in_memory().unwrap()
+    crate::place::volume(Volume::options().size(64 << 20))
 }
 
 fn io(error: shoal::Error) -> ErrorKind {

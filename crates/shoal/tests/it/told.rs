@@ -26,9 +26,6 @@ impl Told for Notices {
     fn tree(&self, dir: Ino, name: &[u8], top: Ino) {
         self.add(format!("tree {dir} {} {top}", name.escape_ascii()));
     }
-    fn everything(&self) {
-        self.add("everything".to_owned());
-    }
 }
 
 struct Scene {
@@ -166,7 +163,7 @@ fn data_and_attributes_are_told() {
 
     let changes = [BatchOp::Remove { path: b"f" }];
     calls.batch(who, Node::TOP, &changes).unwrap();
-    scene.told(&["everything".to_owned()]);
+    scene.told(&[name(TOP, "f"), attributes(TOP), attributes(f)]);
 
     let sub = calls.make_subvolume(who, b"sub").unwrap();
     scene.told(&[name(TOP, "sub"), attributes(TOP)]);
