@@ -175,6 +175,20 @@ pub fn at_once<R>(call: impl FnOnce() -> R) -> AtOnce<R> {
     }
 }
 
+/// Runs `work` as a thread that may wait, whatever the call around it must not: for what has to be
+/// done now, and does not decide whether that call is made again.
+#[inline]
+pub fn apart_from_call<R>(work: impl FnOnce() -> R) -> R {
+    struct Restore(Waits);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WAITS.set(self.0);
+        }
+    }
+    let _restore = Restore(WAITS.replace(Waits::May));
+    work()
+}
+
 /// Returns whether the calling thread must not wait for the device.
 #[inline]
 pub fn must_not_wait() -> bool {

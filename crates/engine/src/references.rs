@@ -7,7 +7,7 @@ use crate::reap::Reaper;
 use crate::state::{Inodes, Orphan, Outside, State, Teller, room};
 use crate::tree_change::TreeChanges;
 use crate::types::{OrphanInfo, OrphanState};
-use shoal_base::{Ino, Result};
+use shoal_base::{Ino, Result, cold};
 use shoal_format::inode::FLAG_TRUNCATING;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,19 @@ impl References<'_> {
         if self.0.store.origin.check().is_err() {
             return;
         }
-        self.ended(ino, self.0.holds.release(self.0, ino, n));
+        // Nobody can make it again, so it waits for locks even where the call around it must not;
+        // for the device a thread in the background waits.
+        let later = cold::must_not_wait();
+        cold::apart_from_call(|| {
+            let action = self.0.holds.release(self.0, ino, n);
+            match action {
+                Some(Orphan::Slot(slot)) if later && self.0.options.background => {
+                    self.0.reaping.push(ino, slot);
+                    self.0.reaping.notify();
+                }
+                action => self.ended(ino, action),
+            }
+        });
     }
 
     /// Records that contents of an inode with references may be kept outside (the page cache of a

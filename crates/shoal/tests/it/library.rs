@@ -225,26 +225,28 @@ fn readers_never_see_half_a_batch() {
         assert_eq!((names.len(), all.len()), (8, 1), "{names:?}");
         all.first().unwrap().parse::<usize>().unwrap()
     };
+    let looks = Arc::new(AtomicU32::new(0));
     let reader = |seen: Arc<AtomicBool>| {
-        let dirs = dirs.clone();
+        let (dirs, looks) = (dirs.clone(), looks.clone());
         std::thread::spawn(move || {
-            let mut looks = 0;
             while !seen.load(Ordering::Relaxed) {
                 let [first, second] = [&dirs[0], &dirs[1]].map(|dir| generation(&names(dir)));
                 // The second is looked at later.
                 assert!(first <= second, "{first} in x, then {second} in y");
-                looks += 1;
+                looks.fetch_add(1, Ordering::Relaxed);
             }
-            looks
         })
     };
     let readers = [reader(stop.clone()), reader(stop.clone())];
-    for n in 1..300 {
-        set(n).unwrap();
-    }
+    let mut generations = 1..;
+    let mut next = || set(generations.next().unwrap()).unwrap();
+    (0..300).for_each(|_| next());
+    shoal_skip::wait_until("a look of the readers", || {
+        next();
+        looks.load(Ordering::Relaxed) > 0
+    });
     stop.store(true, Ordering::Relaxed);
-    let looks: usize = readers.into_iter().map(|thread| thread.join().unwrap()).sum();
-    assert!(looks > 0);
+    readers.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
 /// Calls by path failed with `ESTALE` when the file was replaced after it was found.
