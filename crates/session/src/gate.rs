@@ -2,11 +2,12 @@
 //! way round on the way out. Nothing else that a client says is a place in the volume.
 
 use crate::calls::{AT_END, Calls, How, Node, Opened, number};
-use crate::nodes::{Nodes, Open, close};
+use crate::nodes::{Nodes, Open, close, release};
 use shoal_engine::{
     Attr, ChangeMark, Code, Fallocate, Fields, Freshness, Handle, Ino, Quota, QuotaLimits,
     RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, XattrFlags,
 };
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A call on its way through.
@@ -19,8 +20,12 @@ pub(crate) struct Gate<'s> {
     pub top: Node,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// The client may do all that the volume's owner may.
+    pub is_owner: bool,
     /// Number of the call.
     pub number: u16,
+    /// The nodes that it uses: they stay open until it has been made.
+    used: [Option<Arc<Open>>; 2],
     /// What the call opens can be used like this.
     opens: Open,
     /// Its file is written at the end alone.
@@ -33,11 +38,12 @@ impl<'s> Gate<'s> {
         nodes: &'s Nodes,
         calls: &'s dyn Calls,
         top: Node,
-        read_only: bool,
+        (read_only, is_owner): (bool, bool),
         number: u16,
     ) -> Gate<'s> {
         let opens = Open { node: top, read: false, write: false, append: false };
-        Gate { nodes, calls, top, read_only, number, opens, appends: false }
+        let used = [None, None];
+        Gate { nodes, calls, top, read_only, is_owner, number, used, opens, appends: false }
     }
 
     fn node(&mut self, node: Node) -> Result<Node> {
@@ -51,16 +57,36 @@ impl<'s> Gate<'s> {
             _ => true,
         };
         self.appends = open.append;
-        if may { Ok(open.node) } else { Err(Code::BadHandle.into()) }
+        let node = open.node;
+        let place = self.used.iter_mut().find(|place| place.is_none());
+        *place.expect("no call has three nodes") = Some(open);
+        if may { Ok(node) } else { Err(Code::BadHandle.into()) }
+    }
+
+    /// Takes off what the kernel of a mount vouches for, and a client cannot: that a file is open
+    /// for writing, and the time of a change of the inode.
+    pub(crate) fn set_by(&self, set: SetAttr) -> SetAttr {
+        let ctime = set.ctime.filter(|_| self.is_owner);
+        SetAttr { by_handle: false, ctime, ..set }
     }
 
     /// Makes something known to the client that the call has opened.
     fn opened(&mut self, node: Node) -> Result<Node> {
-        let added = self.nodes.add(Open { node, ..self.opens });
+        let added = self.nodes.add(Arc::new(Open { node, ..self.opens }));
         if added.is_err() {
             close(self.calls, node);
         }
         added
+    }
+}
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        for open in &mut self.used {
+            if let Some(open) = open.take() {
+                release(self.calls, open);
+            }
+        }
     }
 }
 
@@ -85,8 +111,8 @@ macro_rules! plain {
 }
 
 plain!(
-    Admit: &[u8], bool, u32, usize, Handle, Ino, Rights, Duration, SetAttr, XattrFlags,
-    RenameFlags, Fallocate, Seek, QuotaLimits, ChangeMark, Fields, Freshness
+    Admit: &[u8], bool, u32, usize, Handle, Ino, Rights, Duration, XattrFlags, RenameFlags,
+    Fallocate, Seek, QuotaLimits, ChangeMark, Fields, Freshness
 );
 plain!(
     Grant: (), bool, u64, (u64, u64), Attr, Vec<u8>, Vec<Vec<u8>>, Option<String>, Token, StatFs,
@@ -96,6 +122,12 @@ plain!(
 impl Admit for Node {
     fn admit(self, gate: &mut Gate<'_>) -> Result<Node> {
         gate.node(self)
+    }
+}
+
+impl Admit for SetAttr {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<SetAttr> {
+        Ok(gate.set_by(self))
     }
 }
 

@@ -5,11 +5,14 @@
 use crate::calls::{Calls, Node};
 use parking_lot::Mutex;
 use shoal_engine::{Caller, Code, Error, Result};
+use std::sync::Arc;
 
 /// Nodes that a session may have open.
 const NODES_MAX: usize = 1 << 16;
 
-/// An open node.
+/// An open node. The table has one reference, and each call that uses it another: a client may close
+/// it meanwhile, and the volume would give its inode number to another file. The last one closes it
+/// ([`release`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     /// That of the volume.
@@ -28,7 +31,7 @@ pub(crate) struct Nodes(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
-    open: Vec<Option<Open>>,
+    open: Vec<Option<Arc<Open>>>,
     free: Vec<u32>,
 }
 
@@ -36,12 +39,13 @@ struct Table {
 const FIRST: u64 = Node::TOP.0 + 1;
 
 impl Nodes {
-    pub(crate) fn get(&self, node: Node) -> Option<Open> {
+    /// Returns an open node, to be given to [`release`].
+    pub(crate) fn get(&self, node: Node) -> Option<Arc<Open>> {
         let table = self.0.lock();
-        *table.open.get(usize::try_from(node.0.checked_sub(FIRST)?).ok()?)?
+        table.open.get(usize::try_from(node.0.checked_sub(FIRST)?).ok()?)?.clone()
     }
 
-    pub(crate) fn add(&self, open: Open) -> Result<Node> {
+    pub(crate) fn add(&self, open: Arc<Open>) -> Result<Node> {
         let mut table = self.0.lock();
         let number = match table.free.pop() {
             Some(number) => {
@@ -60,13 +64,13 @@ impl Nodes {
         Ok(Node(u64::from(number) + FIRST))
     }
 
-    /// Takes a node off the table.
-    pub(crate) fn remove(&self, node: Node) -> Option<Node> {
+    /// Takes a node off the table, to be given to [`release`].
+    pub(crate) fn remove(&self, node: Node) -> Option<Arc<Open>> {
         let place = usize::try_from(node.0.checked_sub(FIRST)?).ok()?;
         let mut table = self.0.lock();
         let open = table.open.get_mut(place)?.take()?;
         table.free.push(place as u32);
-        Some(open.node)
+        Some(open)
     }
 
     /// Number of open nodes.
@@ -79,8 +83,16 @@ impl Nodes {
     pub(crate) fn close_all(&self, calls: &dyn Calls) {
         let table = std::mem::take(&mut *self.0.lock());
         for open in table.open.into_iter().flatten() {
-            close(calls, open.node);
+            release(calls, open);
         }
+    }
+}
+
+/// Closes a node unless somebody else still has it.
+#[inline]
+pub(crate) fn release(calls: &dyn Calls, open: Arc<Open>) {
+    if let Some(open) = Arc::into_inner(open) {
+        close(calls, open.node);
     }
 }
 

@@ -1,10 +1,16 @@
 //! The answer to a question, whatever brings it.
 
-use crate::calls::{self, Calls, Effect, Node, ROWS, number};
+use crate::calls::{self, Calls, Effect, Node, Opened, ROWS, number};
 use crate::gate::{Admit, Gate};
-use crate::nodes::{Nodes, Open, close};
-use crate::wire::{INODES_MAX, Put, READ_MAX, Reader, Take, Writer, put_entry, too_much};
-use shoal_engine::{Caller, Code, Error, Fields, Freshness, Ino, Listing, Result};
+use crate::nodes::{Nodes, Open, close, release};
+use crate::wire::{
+    CHANGES_MAX, INODES_MAX, NAMES_MAX, Put, READ_MAX, Reader, Take, Writer, put_entry, too_many,
+    too_much,
+};
+use shoal_engine::{
+    BatchOp, Caller, Code, Error, Fields, Filter, Freshness, Ino, Listing, Result, must_not_wait,
+    refuse_to_wait,
+};
 use std::sync::Arc;
 
 /// Bytes of entries in one answer. A longer listing goes on with the next question, so that no call
@@ -58,13 +64,16 @@ pub(crate) fn is_slow(number: u16) -> bool {
     )
 }
 
-/// Returns whether a call is for the owner of the volume, who could read all of it anyway.
+/// Returns whether a call is for the owner of the volume, who could read all of it anyway. A handle
+/// names a file whatever the permissions of the directories on its path, as in
+/// `open_by_handle_at(2)`, which is for the superuser too.
 fn is_for_owner(number: u16) -> bool {
     matches!(
         number,
         number::revoke_tokens
             | number::paths_of
             | number::make_subvolume
+            | number::open_handle
             | number::open_subvolume
             | number::delete_subvolume
             | number::set_quota
@@ -114,10 +123,17 @@ impl Client {
             return Err(Code::ReadOnly.into());
         }
         let (mut args, mut out) = (Reader::new(question), Writer::new(out));
-        let mut gate = Gate::new(&self.nodes, host.calls(), host.top(), read_only, number);
+        let mut gate = Gate::new(
+            &self.nodes,
+            host.calls(),
+            host.top(),
+            (read_only, self.is_owner),
+            number,
+        );
         match number {
             number::close => {
                 let node = Node::take(&mut args)?;
+                args.end()?;
                 if self.close(node) { Ok(()) } else { Err(Code::BadHandle.into()) }
             }
             number::write => {
@@ -142,6 +158,7 @@ impl Client {
             number::batch => batch(&mut gate, who, &mut args),
             number::inodes => {
                 let (after, at_most): (Ino, u32) = Take::take(&mut args)?;
+                args.end()?;
                 let at_most = (at_most as usize).min(INODES_MAX);
                 gate.calls.inodes(who, after, at_most)?.put(&mut out);
                 Ok(())
@@ -153,7 +170,7 @@ impl Client {
     /// Gives a node back; `false`: it is not open.
     pub(crate) fn close(&self, node: Node) -> bool {
         let open = self.nodes.remove(node);
-        open.map(|open| close(self.host.calls(), open)).is_some()
+        open.map(|open| release(self.host.calls(), open)).is_some()
     }
 
     fn get(
@@ -169,27 +186,26 @@ impl Client {
         let how = calls::How { read: true, ..calls::How::default() };
         let opened = gate.calls.open_file(who, dir, path, how)?;
         let size = usize::try_from(opened.attr.size).unwrap_or(usize::MAX);
+        let open = Open { node: opened.node, read: true, write: false, append: false };
+        let open = Arc::new(open);
         let result = (|| {
-            let open = Open { node: opened.node, read: true, write: false, append: false };
             let more = match size > GOT_MAX {
-                true => Some(self.nodes.add(open)?),
+                true => Some(self.nodes.add(open.clone())?),
                 false => None,
             };
             (opened.attr, more).put(out);
             let head = out.len();
             let read = gate.calls.read(who, opened.node, 0, out.room(size.min(GOT_MAX)));
             if read.is_err()
-                && let Some(more) = more
+                && let Some(more) = more.and_then(|more| self.nodes.remove(more))
             {
-                self.nodes.remove(more);
+                release(gate.calls, more);
             }
             out.truncate(head + read?);
-            Ok(more.is_some())
+            Ok(())
         })();
-        if !matches!(result, Ok(true)) {
-            close(gate.calls, opened.node);
-        }
-        result.map(drop)
+        release(gate.calls, open);
+        result
     }
 }
 
@@ -221,14 +237,39 @@ fn list(
     let listing = Listing::take(args)?;
     args.end()?;
     let top = top.admit(gate)?;
-    let ino = match path {
-        b"" => gate.calls.attr(who, top)?.ino,
-        path => gate.calls.find(who, top, path, true)?.ino,
+    // A filter may pass nothing of a million entries: that is no work for a thread that others
+    // wait for.
+    if listing.filter != Filter::default() && must_not_wait() {
+        return Err(refuse_to_wait());
+    }
+    let opened = match path {
+        b"" => None,
+        // Held, so that its number stays its own.
+        path => Some(gate.calls.open_dir(who, top, path)?),
+    };
+    let listed = list_into((gate.calls, who), top, path, opened, &listing, out);
+    if let Some(opened) = opened {
+        close(gate.calls, opened.node);
+    }
+    listed
+}
+
+fn list_into(
+    (calls, who): (&dyn Calls, &Caller),
+    top: Node,
+    path: &[u8],
+    opened: Option<Opened>,
+    listing: &Listing,
+    out: &mut Writer<'_>,
+) -> Result<()> {
+    let ino = match opened {
+        Some(opened) => opened.attr.ino,
+        None => calls.attr(who, top)?.ino,
     };
     true.put(out);
     let head = out.len();
     let mut is_last = true;
-    let listed = gate.calls.list(who, top, path, ino, &listing, &mut |entry, stat| {
+    let listed = calls.list(who, top, path, ino, listing, &mut |entry, stat| {
         let before = out.len();
         put_entry(entry, &stat, out);
         is_last = out.len() <= LISTED_MAX;
@@ -257,6 +298,9 @@ fn stat_many(
     let dir = dir.admit(gate)?;
     let mut names: Vec<&[u8]> = Vec::new();
     while !args.is_at_end() {
+        if names.len() == NAMES_MAX {
+            return Err(too_many("names", NAMES_MAX));
+        }
         names.push(Take::take(args)?);
     }
     gate.calls.stat_many(who, dir, &names, want, freshness)?.put(out);
@@ -267,7 +311,13 @@ fn batch(gate: &mut Gate<'_>, who: &Caller, args: &mut Reader<'_>) -> Result<()>
     let dir = Node::take(args)?.admit(gate)?;
     let mut changes = Vec::new();
     while !args.is_at_end() {
-        changes.push(Take::take(args)?);
+        if changes.len() == CHANGES_MAX {
+            return Err(too_many("changes", CHANGES_MAX));
+        }
+        changes.push(match Take::take(args)? {
+            BatchOp::SetAttr { path, set } => BatchOp::SetAttr { path, set: gate.set_by(set) },
+            change => change,
+        });
     }
     gate.calls.batch(who, dir, &changes)
 }

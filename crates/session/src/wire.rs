@@ -85,6 +85,12 @@ pub(crate) fn too_much() -> Error {
     Error::refused(Code::Io, "the server of the session answers with more than was asked for")
 }
 
+/// Error of a question with more values than an answer is made for.
+#[cold]
+pub(crate) fn too_many(what: &str, at_most: usize) -> Error {
+    Error::refused(Code::TooBig, format!("a call of a session has at most {at_most} {what}"))
+}
+
 /// Bytes of a file in one answer. Longer ones would let other sessions wait.
 pub(crate) const READ_MAX: usize = 128 << 10;
 /// Bytes of one write, which is one transaction.
@@ -92,7 +98,11 @@ pub(crate) const WRITE_MAX: usize = 1 << 20;
 /// Inodes in one answer, at most.
 pub(crate) const INODES_MAX: usize = 4096;
 /// Names in one question, at most: an answer has an error for each.
-const NAMES_MAX: usize = 2048;
+pub(crate) const NAMES_MAX: usize = 2048;
+/// Changes of one batch, at most: in memory each takes a hundred times the bytes of a short message.
+pub(crate) const CHANGES_MAX: usize = 1 << 18;
+/// Groups of a caller, at most: as many as a process may have.
+const GROUPS_MAX: u32 = 65_536;
 
 /// Returns how many of these names fit into a question of `room` bytes; at least one.
 pub(crate) fn names_in(room: usize, names: &[&[u8]]) -> usize {
@@ -833,6 +843,10 @@ pub(crate) fn put_caller(who: &Caller, out: &mut Writer<'_>) {
 /// Takes a caller.
 pub(crate) fn take_caller(from: &mut Reader<'_>) -> Result<Caller> {
     let ((uid, gid), checked) = Take::take(from)?;
-    let groups: Result<Vec<u32>> = (0..u32::take(from)?).map(|_| Take::take(from)).collect();
+    let count = u32::take(from)?;
+    if count > GROUPS_MAX {
+        return Err(too_many("groups", GROUPS_MAX as usize));
+    }
+    let groups: Result<Vec<u32>> = (0..count).map(|_| Take::take(from)).collect();
     Ok(Caller { groups: groups?.into(), checked, ..Caller::user(uid, gid) })
 }
