@@ -100,21 +100,29 @@ pub fn ask(socket: impl AsFd, memory: impl AsFd) -> Result<Welcome> {
     }
 }
 
-/// Server: takes a client's question.
+/// Server: takes a client's question, and the memory that it has sent. Other descriptors that have
+/// come are put into `others`: to close one may take as long as its filesystem likes.
 ///
 /// # Errors
 /// `EINVAL` if it is none, `EOPNOTSUPP` if it has another version.
-pub fn take(socket: impl AsFd) -> Result<OwnedFd> {
-    let (message, files) = receive(socket).map_err(|e| broken("the client is gone", e))?;
+pub fn take(socket: impl AsFd, others: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
+    let (message, mut files) = receive(socket).map_err(|e| broken("the client is gone", e))?;
     let strange = || Error::refused(Code::Invalid, "this is the socket of sessions of a volume");
-    let (magic, rest) = message.split_first_chunk().ok_or_else(strange)?;
-    let version = rest.try_into().map_err(|_| strange())?;
-    let version = u32::from_le_bytes(version);
-    match files.into_iter().next() {
-        _ if u64::from_le_bytes(*magic) != MAGIC => Err(strange()),
-        _ if version != VERSION => Err(Error::refused(Code::NotSupported, "another version")),
-        Some(memory) => Ok(memory),
-        None => Err(strange()),
+    let version = message.split_first_chunk().and_then(|(magic, rest)| {
+        let version = rest.try_into().ok().map(u32::from_le_bytes);
+        version.filter(|_| u64::from_le_bytes(*magic) == MAGIC)
+    });
+    let memory = if files.len() == 1 { files.pop() } else { None };
+    others.append(&mut files);
+    match (version, memory) {
+        (Some(VERSION), Some(memory)) => Ok(memory),
+        (version, memory) => {
+            others.extend(memory);
+            match version {
+                Some(VERSION) | None => Err(strange()),
+                Some(_) => Err(Error::refused(Code::NotSupported, "another version")),
+            }
+        }
     }
 }
 

@@ -15,8 +15,7 @@
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use shoal_base::{Code, Error, Result};
-use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -89,21 +88,24 @@ impl Memory {
     ///
     /// # Errors
     /// `EINVAL`: it is not what a client makes.
-    pub fn of_client(file: OwnedFd) -> Result<Memory> {
+    pub fn of_client(file: BorrowedFd<'_>) -> Result<Memory> {
         let refused = |why: &str| {
             Error::refused(Code::Invalid, format!("the memory of a session {why}: connect anew"))
         };
-        let kind = rustix::fs::fstatfs(&file).map(|found| found.f_type);
-        if kind != Ok(TMPFS) {
+        // First what asks no filesystem, which may be the client's own and never answer: only files
+        // in memory have seals.
+        let Ok(seals) = rustix::fs::fcntl_get_seals(file) else {
             return Err(refused("is no file in memory"));
-        }
-        let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
+        };
         if !seals.contains(SEALS) {
             return Err(refused("is not sealed"));
         }
-        let file = File::from(file);
-        match file.metadata() {
-            Ok(found) if found.len() == FILE_BYTES as u64 => Memory::map(&file),
+        let kind = rustix::fs::fstatfs(file).map(|found| found.f_type);
+        if kind != Ok(TMPFS) {
+            return Err(refused("is no plain file in memory"));
+        }
+        match rustix::fs::fstat(file) {
+            Ok(found) if found.st_size == FILE_BYTES as i64 => Memory::map(file),
             _ => Err(refused("has another length")),
         }
     }
@@ -218,7 +220,7 @@ mod tests {
     #[test]
     fn both_sides_see_the_same() {
         let (client, file) = Memory::make().unwrap();
-        let server = Memory::of_client(file).unwrap();
+        let server = Memory::of_client(file.as_fd()).unwrap();
         for len in [0, 1, 7, 8, 9, 4096, ROOM] {
             let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             client.write(LANES - 1, &bytes);
@@ -235,8 +237,11 @@ mod tests {
 
     #[test]
     fn what_is_no_memory_of_a_session_is_refused() {
-        let refused = |file: OwnedFd| Memory::of_client(file).err().map(|e| e.to_string());
-        let dev = File::open("/proc/version").unwrap();
+        let refused = |file: OwnedFd| {
+            let made = Memory::of_client(file.as_fd());
+            made.err().map(|e| e.to_string())
+        };
+        let dev = std::fs::File::open("/proc/version").unwrap();
         assert!(refused(dev.into()).is_some_and(|text| text.contains("no file in memory")));
         let of = |len, seals| {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

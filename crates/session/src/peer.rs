@@ -83,7 +83,8 @@ const NEEDED: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
 
 impl Peer {
     /// Returns whether a process of user 0 has the rights of the superuser: in a container it may
-    /// not. `false` if that cannot be seen.
+    /// not. Those that it has in a user namespace of its own do not count. `false` if that cannot be
+    /// seen.
     pub fn has_rights_of_superuser(self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
         let effective = status.ok().and_then(|text| {
@@ -91,6 +92,22 @@ impl Peer {
             u64::from_str_radix(line.trim(), 16).ok()
         });
         effective.is_some_and(|effective| effective & NEEDED == NEEDED)
+            && self.is_in_own_user_namespace()
+    }
+
+    /// Returns whether it is in the user namespace of this process.
+    fn is_in_own_user_namespace(self) -> bool {
+        let of = |process: &str| {
+            let namespace = std::fs::read_link(format!("/proc/{process}/ns/user"));
+            namespace.map(|link| link.into_os_string().into_encoded_bytes())
+        };
+        // Everybody may read the users of a namespace, and not all its name.
+        let users = |process: &str| std::fs::read(format!("/proc/{process}/uid_map"));
+        let (peer, own) = (self.pid.to_string(), "self");
+        match (of(&peer), of(own)) {
+            (Ok(peer), Ok(own)) => peer == own,
+            _ => matches!((users(&peer), users(own)), (Ok(peer), Ok(own)) if peer == own),
+        }
     }
 
     /// Returns whether it may know and do all that this process's user may: it is that user's, or
@@ -112,6 +129,8 @@ mod tests {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         assert_eq!(peer, Peer { pid: std::process::id(), uid, gid });
         assert!(peer.is_trusted());
+        assert!(peer.is_in_own_user_namespace());
+        assert!(!Peer { pid: 0, ..peer }.has_rights_of_superuser(), "of another pid namespace");
         let groups: Vec<u32> =
             rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();
         assert_eq!(groups_of(&one).unwrap(), groups);

@@ -20,10 +20,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 /// Bytes of questions in parts and of answers that wait, of one session. A batch of as many bytes
 /// takes about a second.
 const HELD_MAX: usize = 256 << 20;
+/// Bytes of questions in parts and of those that wait for a thread, of all sessions of one user who
+/// is not the volume's owner.
+const HELD_OF_USER_MAX: usize = 1 << 30;
 /// Bytes of a question that is worth a thread of its own: others would wait for it.
 const LONG: usize = 128 << 10;
 /// Callers that a session may act for.
 const CALLERS_MAX: usize = 4096;
+
+/// The process that has connected, its groups, and the bytes that all sessions of its user hold.
+pub(crate) type Whose = (Peer, Vec<u32>, Arc<AtomicUsize>);
 
 /// A session.
 pub(crate) struct Served {
@@ -47,7 +53,10 @@ pub(crate) struct Served {
     /// Lanes whose questions were taken and not yet looked at.
     todo: AtomicU32,
     callers: Mutex<Vec<Caller>>,
+    /// Bytes of questions in parts.
     held: AtomicUsize,
+    /// Bytes that all sessions of its user hold.
+    pub of_user: Arc<AtomicUsize>,
 }
 
 /// What the server keeps of a lane.
@@ -74,6 +83,8 @@ pub(crate) struct Question {
     who: u32,
     umask: u32,
     bytes: Vec<u8>,
+    /// How many of them came in parts.
+    parts: usize,
 }
 
 /// What has become of a question.
@@ -101,6 +112,8 @@ pub(crate) enum Work {
         /// What comes before.
         owed: Owed,
     },
+    /// The client has gone: to close all that it had open takes a while.
+    Forget,
 }
 
 impl Served {
@@ -108,7 +121,7 @@ impl Served {
     pub(crate) fn new(
         id: u64,
         host: Arc<dyn Host>,
-        (peer, groups): (Peer, Vec<u32>),
+        (peer, groups, of_user): Whose,
         (socket, memory, bells): (OwnedFd, Memory, Vec<OwnedFd>),
     ) -> Served {
         let own = Caller { groups: groups.into(), ..Caller::user(peer.uid, peer.gid) };
@@ -127,6 +140,7 @@ impl Served {
             todo: AtomicU32::new(0),
             callers: Mutex::new(vec![own]),
             held: AtomicUsize::new(0),
+            of_user,
         }
     }
 
@@ -162,15 +176,19 @@ impl Served {
             0 => self.todo.load(Ordering::Relaxed),
             new => self.todo.fetch_or(new, Ordering::Relaxed) | new,
         };
-        if todo == 0 {
-            return Looked::Nothing;
+        let mut rest = todo;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            self.todo.fetch_and(!(1 << lane), Ordering::Relaxed);
+            match self.begin(lane, memory) {
+                // A lane without a question breaks the protocol, and must not hide another one:
+                // nothing is left in `todo` when there is nothing to do.
+                Looked::Nothing => {}
+                found => return found,
+            }
         }
-        let lane = todo.trailing_zeros() as usize;
-        let bit = 1 << lane;
-        if self.todo.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
-            return Looked::Nothing;
-        }
-        self.begin(lane, memory)
+        Looked::Nothing
     }
 
     /// Gives back what the client has noted as closed. What is not open is ignored.
@@ -207,11 +225,15 @@ impl Served {
                 who,
                 umask,
                 bytes: std::mem::take(question),
+                parts: 0,
             });
         }
-        if is_slow(number as u16) || len > LONG {
+        let waits = |question: &mut Vec<u8>| {
             let bytes = std::mem::take(question);
-            return Looked::Waits(Work::Question(Question { lane, number, who, umask, bytes }));
+            self.hand_out(Question { lane, number, who, umask, bytes, parts: 0 })
+        };
+        if is_slow(number as u16) || len > LONG {
+            return waits(question);
         }
         answer.clear();
         match at_once(|| self.call(number as u16, (who, umask), question, answer)) {
@@ -225,20 +247,49 @@ impl Served {
                     Looked::Waits(Work::Answer { lane, outcome, answer, owed })
                 }
             },
-            AtOnce::Refused { .. } => {
-                let bytes = std::mem::take(question);
-                Looked::Waits(Work::Question(Question { lane, number, who, umask, bytes }))
-            }
+            AtOnce::Refused { .. } => waits(question),
         }
+    }
+
+    /// Hands a question out to a thread that may wait, unless its user has too many bytes there.
+    fn hand_out(&self, question: Question) -> Looked {
+        let more = question.bytes.len() - question.parts;
+        let all = self.of_user.fetch_add(more, Ordering::Relaxed) + more;
+        if self.client.is_owner || all <= HELD_OF_USER_MAX {
+            return Looked::Waits(Work::Question(question));
+        }
+        self.of_user.fetch_sub(more, Ordering::Relaxed);
+        self.let_go(question.parts);
+        let message = format!("a user's calls hold at most {} MiB", HELD_OF_USER_MAX >> 20);
+        self.reply(question.lane, Err(Error::refused(Code::Again, message)), &mut Vec::new());
+        Looked::Answered
+    }
+
+    /// Counts bytes of a question in parts; `false`: they are too many.
+    fn hold(&self, more: usize) -> bool {
+        let own = self.held.fetch_add(more, Ordering::Relaxed) + more;
+        let all = self.of_user.fetch_add(more, Ordering::Relaxed) + more;
+        let may = own <= HELD_MAX && (self.client.is_owner || all <= HELD_OF_USER_MAX);
+        if !may {
+            self.let_go(more);
+        }
+        may
+    }
+
+    fn let_go(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        self.of_user.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Does what is left, on a thread that may wait.
     pub(crate) fn work(&self, work: Work) {
         match work {
-            Work::Question(Question { lane, number, who, umask, bytes }) => {
+            Work::Question(Question { lane, number, who, umask, bytes, parts }) => {
                 let mut answer = Vec::new();
                 let outcome = self.call(number as u16, (who, umask), &bytes, &mut answer);
-                self.held.fetch_sub(self.held_by(bytes.len()), Ordering::Relaxed);
+                self.let_go(parts);
+                self.of_user.fetch_sub(bytes.len() - parts, Ordering::Relaxed);
+                drop(bytes);
                 if let Some(owed) = self.client.host.owed() {
                     owed();
                 }
@@ -248,12 +299,8 @@ impl Served {
                 owed();
                 self.reply(lane, outcome, &mut answer);
             }
+            Work::Forget => {}
         }
-    }
-
-    /// Bytes that a question of this length is counted with, beyond what fits into a lane.
-    fn held_by(&self, len: usize) -> usize {
-        if len > ROOM { len } else { 0 }
     }
 
     fn call(
@@ -289,14 +336,14 @@ impl Served {
                 answer
             }),
             number if number & PART != 0 => {
-                let more = question.bytes.len();
-                match self.held.fetch_add(more, Ordering::Relaxed) + more <= HELD_MAX {
+                match self.hold(question.bytes.len()) {
                     true => {
                         parts.question.append(&mut question.bytes);
                         Ok(Vec::new())
                     }
+                    // The question is refused as a whole: the next one begins anew.
                     false => {
-                        self.held.fetch_sub(more, Ordering::Relaxed);
+                        self.let_go(std::mem::take(&mut parts.question).len());
                         let message =
                             format!("a session holds at most {} MiB of questions", HELD_MAX >> 20);
                         Err(Error::refused(Code::TooBig, message))
@@ -304,13 +351,14 @@ impl Served {
                 }
             }
             number if u16::try_from(number).is_ok() => {
-                if !parts.question.is_empty() {
-                    self.held.fetch_add(question.bytes.len(), Ordering::Relaxed);
+                question.parts = parts.question.len();
+                if question.parts > 0 {
                     let whole = std::mem::take(&mut parts.question);
                     let last = std::mem::replace(&mut question.bytes, whole);
                     question.bytes.extend_from_slice(&last);
                 }
-                return Looked::Waits(Work::Question(question));
+                drop(parts);
+                return self.hand_out(question);
             }
             _ => Err(Code::NotSupported.into()),
         };
@@ -395,5 +443,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.client.nodes.close_all(self.client.host.calls());
+        // Questions in parts whose last part never came.
+        self.of_user.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);
     }
 }

@@ -18,7 +18,7 @@ use crate::hello::{self, BELLS_MAX};
 use crate::memory::Memory;
 use crate::peer::{groups_of, peer_of};
 use crate::serve::Host;
-use crate::served::{Looked, Served, Work};
+use crate::served::{Looked, Served, Whose, Work};
 use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
@@ -26,6 +26,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use shoal_base::{Code, Error, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +41,8 @@ const LOOK: Duration = Duration::from_micros(5);
 const YIELD: Duration = Duration::from_micros(80);
 /// A thread that is busy looks this often for sessions that ring.
 const HEAR: Duration = Duration::from_micros(20);
+/// Threads that close what one user has sent, at most.
+const CLOSING_MAX: usize = 4;
 /// Connections that have not said what they want, at most.
 const PENDING_MAX: usize = 256;
 /// Threads that may wait, at most, and how long one without work stays.
@@ -82,8 +85,14 @@ struct Shared {
     next: AtomicU64,
     lookers: Vec<Looker>,
     crew: Arc<Crew>,
-    /// Wakes the thread that accepts connections.
+    /// Events of the thread that accepts connections.
+    door: OwnedFd,
+    /// Wakes that thread.
     end: OwnedFd,
+    /// Sessions at most.
+    sessions_max: usize,
+    /// By user, threads that close descriptors which no session can have.
+    closing: Arc<Mutex<HashMap<u32, usize>>>,
     ended: AtomicBool,
 }
 
@@ -145,7 +154,10 @@ impl Server {
             next: AtomicU64::new(0),
             lookers: lookers.collect::<Result<_>>()?,
             crew: Arc::default(),
+            door: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed("no events", e))?,
             end: bell()?,
+            sessions_max: sessions_max(processors.min(BELLS_MAX)),
+            closing: Arc::default(),
             ended: AtomicBool::new(false),
         });
         let mut server =
@@ -199,8 +211,20 @@ impl Drop for Server {
             let _ = thread.join();
         }
         self.shared.crew.end();
-        self.shared.sessions.write().clear();
+        let sessions = std::mem::take(&mut *self.shared.sessions.write());
+        for session in sessions.into_values() {
+            // Its client learns it also if a call that hangs keeps the session.
+            let _ = rustix::net::shutdown(&session.socket, rustix::net::Shutdown::Both);
+        }
     }
+}
+
+/// Returns how many sessions there may be: their descriptors are at most half of those that this
+/// process may have.
+fn sessions_max(bells: usize) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let descriptors = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+    (descriptors / 2 / (bells + 1)).clamp(2, SESSIONS_MAX)
 }
 
 /// Makes the socket.
@@ -235,26 +259,24 @@ fn listen(path: &Path) -> Result<OwnedFd> {
 impl Shared {
     /// Accepts connections, and ends the sessions of clients that have gone.
     fn accept(self: &Arc<Self>, listener: &OwnedFd) -> Result<()> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC);
-        let events = events.map_err(|e| failed("no events", e))?;
-        watch(&events, listener, LISTENER, epoll::EventFlags::IN)?;
-        watch(&events, &self.end, END, epoll::EventFlags::IN)?;
+        watch(&self.door, listener, LISTENER, epoll::EventFlags::IN)?;
+        watch(&self.door, &self.end, END, epoll::EventFlags::IN)?;
         let mut found = Vec::with_capacity(64);
         // Connections whose question has not come. The oldest goes when there are too many.
         let mut pending: BTreeMap<u64, OwnedFd> = BTreeMap::new();
         while !self.ended.load(Ordering::SeqCst) {
             found.clear();
-            match epoll::wait(&events, rustix::buffer::spare_capacity(&mut found), None) {
+            match epoll::wait(&self.door, rustix::buffer::spare_capacity(&mut found), None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(failed("no events", e)),
             }
             for event in &found {
                 match event.data.u64() {
                     END => {}
-                    LISTENER => self.connected(listener, &events, &mut pending),
+                    LISTENER => self.connected(listener, &mut pending),
                     id => match pending.remove(&id) {
                         Some(socket) => {
-                            if let Err(error) = self.welcome(id, socket, &events) {
+                            if let Err(error) = self.welcome(id, socket) {
                                 tracing::info!(%error, "a session was refused");
                             }
                         }
@@ -267,18 +289,13 @@ impl Shared {
     }
 
     /// A client has connected: its question is waited for.
-    fn connected(
-        &self,
-        listener: &OwnedFd,
-        events: &OwnedFd,
-        pending: &mut BTreeMap<u64, OwnedFd>,
-    ) {
+    fn connected(&self, listener: &OwnedFd, pending: &mut BTreeMap<u64, OwnedFd>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let accepted = rustix::net::accept_with(listener, flags);
         let watched = accepted.map_err(|e| failed("a connection", e)).and_then(|socket| {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-            watch(events, &socket, id, flags).map(|()| socket)
+            watch(&self.door, &socket, id, flags).map(|()| socket)
         });
         match watched {
             Ok(socket) => {
@@ -296,8 +313,8 @@ impl Shared {
     }
 
     /// Begins a session.
-    fn welcome(self: &Arc<Self>, id: u64, socket: OwnedFd, events: &OwnedFd) -> Result<()> {
-        let (memory, peer, groups) = match self.admit(&socket) {
+    fn welcome(self: &Arc<Self>, id: u64, socket: OwnedFd) -> Result<()> {
+        let (memory, whose) = match self.admit(&socket) {
             Ok(admitted) => admitted,
             Err(error) => {
                 // A client that has gone needs no reason.
@@ -307,14 +324,16 @@ impl Shared {
         };
         let bells: Vec<OwnedFd> = self.lookers.iter().map(|_| bell()).collect::<Result<_>>()?;
         for (looker, bell) in self.lookers.iter().zip(&bells) {
-            watch(&looker.events, bell, id, epoll::EventFlags::IN)?;
+            // Each ring is told once, and the bell is never read: a client may make that wait.
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            watch(&looker.events, bell, id, flags)?;
         }
         let parts = (socket, memory, bells);
-        let session = Arc::new(Served::new(id, self.host.clone(), (peer, groups), parts));
+        let session = Arc::new(Served::new(id, self.host.clone(), whose, parts));
         self.sessions.write().insert(id, session.clone());
         let data = epoll::EventData::new_u64(id);
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
-        let watched = epoll::modify(events, &session.socket, data, flags);
+        let watched = epoll::modify(&self.door, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
         let told = watched.and_then(|()| {
             hello::answer(&session.socket, Ok((self.host.volume(), self.host.device(), &bells)))
@@ -326,10 +345,10 @@ impl Shared {
     }
 
     /// Decides who may have a session.
-    fn admit(&self, socket: &OwnedFd) -> Result<(Memory, crate::Peer, Vec<u32>)> {
+    fn admit(&self, socket: &OwnedFd) -> Result<(Memory, Whose)> {
         let peer = peer_of(socket).map_err(|e| failed("who has connected", e))?;
         let groups = groups_of(socket).map_err(|e| failed("who has connected", e))?;
-        let memory = Memory::of_client(hello::take(socket)?)?;
+        // Before anything is taken that the client has sent.
         if !self.host.may_enter(peer.uid) {
             let message = format!("user {} may not enter this volume", peer.uid);
             return Err(Error::refused(Code::Access, message));
@@ -339,19 +358,70 @@ impl Shared {
                            mount";
             return Err(Error::refused(Code::NotPermitted, message));
         }
-        let sessions = self.sessions.read();
-        let of_user = || sessions.values().filter(|it| it.peer.uid == peer.uid).count();
-        if sessions.len() >= SESSIONS_MAX || !peer.is_trusted() && of_user() >= OF_USER_MAX {
-            let message = format!("user {} has too many sessions: close some", peer.uid);
+        let of_user = {
+            let sessions = self.sessions.read();
+            let of_user = || sessions.values().filter(|it| it.peer.uid == peer.uid);
+            let of_user_max = OF_USER_MAX.min(self.sessions_max / 2);
+            let is_full = sessions.len() >= self.sessions_max;
+            if is_full || !peer.is_trusted() && of_user().count() >= of_user_max {
+                let message = format!("user {} has too many sessions: close some", peer.uid);
+                return Err(Error::refused(Code::Again, message));
+            }
+            of_user().next().map(|other| other.of_user.clone()).unwrap_or_default()
+        };
+        let memory = self.memory_of(socket, peer.uid)?;
+        Ok((memory, (peer, groups, of_user)))
+    }
+
+    /// Takes the memory of a client.
+    fn memory_of(&self, socket: &OwnedFd, uid: u32) -> Result<Memory> {
+        if self.closing.lock().get(&uid).is_some_and(|threads| *threads >= CLOSING_MAX) {
+            let message = format!("what user {uid} has sent before is still being closed");
             return Err(Error::refused(Code::Again, message));
         }
-        Ok((memory, peer, groups))
+        let mut others = Vec::new();
+        let memory = hello::take(socket, &mut others).and_then(|file| {
+            let memory = Memory::of_client(file.as_fd());
+            // That of a session is closed without waiting for anybody.
+            if memory.is_err() {
+                others.push(file);
+            }
+            memory
+        });
+        if !others.is_empty() {
+            self.close_apart(uid, others);
+        }
+        memory
+    }
+
+    /// Closes descriptors that a client has sent: it takes as long as their filesystem likes, which
+    /// may be the client's own.
+    fn close_apart(&self, uid: u32, files: Vec<OwnedFd>) {
+        *self.closing.lock().entry(uid).or_default() += 1;
+        let closing = self.closing.clone();
+        let close = move || {
+            drop(files);
+            let mut closing = closing.lock();
+            if let Some(threads) = closing.get_mut(&uid) {
+                *threads -= 1;
+                if *threads == 0 {
+                    closing.remove(&uid);
+                }
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("shoal-close".to_owned()).spawn(close)
+        {
+            // They have been closed here; the user may send no more of them than others.
+            tracing::warn!(%error, "descriptors of a client were closed by the door's thread");
+        }
     }
 
     /// Ends a session.
     fn farewell(&self, id: u64) {
         let Some(session) = self.sessions.write().remove(&id) else { return };
         session.gone.store(true, Ordering::SeqCst);
+        // Its end would be told again and again, as long as a call keeps the session.
+        let _ = epoll::delete(&self.door, &session.socket);
         for (looker, bell) in self.lookers.iter().zip(&session.bells) {
             // The client may have given its bells to another process: they would stay.
             let _ = epoll::delete(&looker.events, bell);
@@ -373,20 +443,35 @@ impl Shared {
         let mut found = Vec::with_capacity(64);
         while !self.ended.load(Ordering::SeqCst) {
             self.answer(number, &mut mine, &mut memory, &mut found);
+            self.forget(&mut mine);
             // Nothing has come for a while.
             mine.retain(|session| {
                 // In this order: a bell that is rung when the door has been left finds it without a
                 // watcher.
                 session.watcher.store(0, Ordering::SeqCst);
-                let goes = session.gone.load(Ordering::SeqCst) || session.door().leave();
-                !goes && session.is_watched_by(number)
+                !session.door().leave() && session.is_watched_by(number)
             });
-            if mine.is_empty() && !self.hear(number, None, &mut mine, &mut found) {
+            // A session that always has a question, or says so, hides no bell.
+            let at_most = if mine.is_empty() { None } else { Some(&AT_ONCE) };
+            if !self.hear(number, at_most, &mut mine, &mut found) {
                 break;
             }
         }
         for session in mine {
             session.door().leave();
+        }
+    }
+
+    /// Lets go of sessions whose clients have gone. All that they had open is closed elsewhere: others
+    /// would wait.
+    fn forget(&self, mine: &mut Vec<Arc<Served>>) {
+        let mut at = 0;
+        while at < mine.len() {
+            if mine[at].gone.load(Ordering::SeqCst) {
+                self.crew.give(mine.swap_remove(at), Work::Forget);
+            } else {
+                at += 1;
+            }
         }
     }
 
@@ -420,7 +505,6 @@ impl Shared {
     /// A client has rung: its questions are looked for from now on.
     fn called(&self, number: usize, id: u64, mine: &mut Vec<Arc<Served>>) {
         let Some(session) = self.sessions.read().get(&id).cloned() else { return };
-        hear(&session.bells[number]);
         if session.is_watched_by(number) {
             session.door().watch();
             mine.push(session);
@@ -463,7 +547,7 @@ impl Shared {
             }
             if heard.elapsed() >= HEAR {
                 heard = Instant::now();
-                mine.retain(|session| !session.gone.load(Ordering::Relaxed));
+                self.forget(mine);
                 if self.ended.load(Ordering::Relaxed)
                     || !self.hear(number, Some(&AT_ONCE), mine, found)
                 {
@@ -539,7 +623,8 @@ impl Crew {
         loop {
             if let Some((session, work)) = queue.waiting.pop_front() {
                 drop(queue);
-                session.work(work);
+                // One that panics leaves its question without an answer, and the others alone.
+                let _ = catch_unwind(AssertUnwindSafe(|| session.work(work)));
                 drop(session);
                 queue = self.queue.lock();
                 continue;
