@@ -22,31 +22,31 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Words of a lane's head.
-pub(crate) mod word {
+pub mod word {
     /// The state.
-    pub(crate) const STATE: usize = 0;
+    pub const STATE: usize = 0;
     /// Number of the call, or of a part of one; see [`super::PART`].
-    pub(crate) const NUMBER: usize = 1;
+    pub const NUMBER: usize = 1;
     /// Bytes of the question.
-    pub(crate) const LEN: usize = 2;
+    pub const LEN: usize = 2;
     /// The caller: 0 is the session's, others are made known before.
-    pub(crate) const WHO: usize = 3;
+    pub const WHO: usize = 3;
     /// The caller's umask.
-    pub(crate) const UMASK: usize = 4;
+    pub const UMASK: usize = 4;
     /// 0: the answer is the result; 1: an error.
-    pub(crate) const FAILED: usize = 8;
+    pub const FAILED: usize = 8;
     /// Bytes of the answer.
-    pub(crate) const ANSWER: usize = 9;
+    pub const ANSWER: usize = 9;
     /// Bytes of it that are still to be asked for.
-    pub(crate) const MORE: usize = 10;
+    pub const MORE: usize = 10;
 }
 
 /// Set in the number of a call: more of the question follows.
-pub(crate) const PART: u32 = 1 << 31;
+pub const PART: u32 = 1 << 31;
 /// Number of the call that asks for the rest of an answer.
-pub(crate) const REST: u32 = 1 << 30;
+pub const REST: u32 = 1 << 30;
 /// Number of the call that makes another caller known; its result is the caller's number.
-pub(crate) const BECOME: u32 = REST + 1;
+pub const BECOME: u32 = REST + 1;
 
 /// Time for which a client looks for its answer before it lets others run.
 const LOOK: Duration = Duration::from_micros(3);

@@ -17,6 +17,7 @@
 //! | `nodes`, `gate`, [`serve`] | what a session has open, and the answer to a question |
 //! | `served` | the lanes of a session at its server |
 //! | [`server`] | the server's end |
+//! | `fuzzing` | sessions without a connection, for fuzz targets and tests |
 
 mod rows;
 mod told;
@@ -45,6 +46,9 @@ pub mod serve;
 mod served;
 
 pub mod server;
+
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use calls::{AT_END, Calls, EachEntry, Effect, How, Node, Opened, ROWS};
 pub use client::Remote;

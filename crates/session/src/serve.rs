@@ -123,13 +123,8 @@ impl Client {
             return Err(Code::ReadOnly.into());
         }
         let (mut args, mut out) = (Reader::new(question), Writer::new(out));
-        let mut gate = Gate::new(
-            &self.nodes,
-            host.calls(),
-            host.top(),
-            (read_only, self.is_owner),
-            number,
-        );
+        let mut gate =
+            Gate::new(&self.nodes, host.calls(), host.top(), (read_only, self.is_owner), number);
         match number {
             number::close => {
                 let node = Node::take(&mut args)?;

@@ -1,8 +1,10 @@
 //! Tests of the library: one program, a module for each subject.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bounds;
 mod bulk;
 mod fork;
+mod hostile;
 mod library;
 mod like_std;
 mod place;

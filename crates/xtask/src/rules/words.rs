@@ -17,7 +17,8 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/journal/src/sum.rs", "the processor's instruction for a checksum"),
     ("crates/journal/src/memory.rs", "a mapped file, in which the ring of a killed process lies"),
     ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),
-    ("crates/fuse/src/peer.rs", "the credentials of a peer in another pid namespace"),
+    ("crates/session/src/memory.rs", "a mapped file, which another process has mapped too"),
+    ("crates/session/src/peer.rs", "the credentials of a peer in another pid namespace"),
     ("crates/fuse/src/transport/apart.rs", "a thread with descriptors of its own"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     (

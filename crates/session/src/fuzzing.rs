@@ -1,0 +1,157 @@
+//! For fuzz targets and tests: a session without a connection, and messages of any bytes.
+
+use crate::calls::{How, Node, Opened, ROWS};
+use crate::client::Link;
+use crate::nodes::Nodes;
+use crate::serve::{Client, Host};
+use crate::wire::{Put, Reader, Take, Writer, put_caller, take_caller};
+use shoal_engine::{
+    Attr, BatchOp, Caller, ChangeMark, Cookies, Error, Fallocate, Fields, FileKind, Filter,
+    Freshness, Handle, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek,
+    SetAttr, Stat, StatFs, Token, Totals, XattrFlags,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Words of a lane's head, by their places.
+pub use crate::connect::word::{ANSWER, FAILED, LEN, NUMBER, STATE, UMASK, WHO};
+/// Numbers of calls that are no rows: a part of one, the rest of an answer, another caller.
+pub use crate::connect::{BECOME, PART, REST};
+
+/// A session of a client in this process.
+pub struct Asker {
+    client: Client,
+    who: Caller,
+}
+
+impl Asker {
+    /// Begins a session of this caller. An owner's may use all rows.
+    pub fn new(host: Arc<dyn Host>, who: Caller, is_owner: bool) -> Asker {
+        Asker { client: Client { host, nodes: Nodes::default(), is_owner }, who }
+    }
+
+    /// Asks what may be no question.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn ask(&self, number: u16, question: &[u8]) -> Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        self.client.answer(number, &self.who, question, &mut answer).map(|()| answer)
+    }
+
+    /// Number of open nodes.
+    pub fn open_nodes(&self) -> usize {
+        self.client.nodes.len()
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.client.nodes.close_all(self.client.host.calls());
+    }
+}
+
+impl Link for Asker {
+    fn call<T>(
+        &self,
+        number: u16,
+        _: &Caller,
+        put: impl FnOnce(&mut Writer<'_>),
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut question = Vec::new();
+        put(&mut Writer::new(&mut question));
+        let answer = self.ask(number, &question)?;
+        let mut reader = Reader::new(&answer);
+        let result = take(&mut reader)?;
+        reader.end().map(|()| result)
+    }
+
+    fn room(&self) -> usize {
+        crate::memory::ROOM
+    }
+
+    fn close(&self, node: u64) -> bool {
+        self.client.close(Node(node))
+    }
+}
+
+/// Returns the number of a row.
+pub fn number_of(name: &str) -> Option<u16> {
+    ROWS.iter().find(|row| row.name == name).map(|row| row.number)
+}
+
+/// Appends a value to a message.
+pub fn put(value: &impl Put) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.put(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+/// Takes a value of each type off a message.
+///
+/// # Panics
+/// If one comes back otherwise when it is put and taken again.
+pub fn take_all(bytes: &[u8]) {
+    macro_rules! comes_back {
+        ($($type:ty),*) => {$({
+            if let Ok(value) = <$type as Take<'_>>::take(&mut Reader::new(bytes)) {
+                let once = put(&value);
+                let mut reader = Reader::new(&once);
+                let again = <$type as Take<'_>>::take(&mut reader);
+                let again = again.unwrap_or_else(|e| panic!("{}: {e}", stringify!($type)));
+                assert!(reader.is_at_end() && put(&again) == once, stringify!($type));
+            }
+        })*};
+    }
+    comes_back!(
+        Attr,
+        Stat,
+        Opened,
+        How,
+        Handle,
+        RenameFlags,
+        XattrFlags,
+        SetAttr,
+        StatFs,
+        QuotaLimits,
+        Quota,
+        Option<Quota>,
+        Vec<Quota>,
+        RootInfo,
+        Vec<RootInfo>,
+        Totals,
+        Filter,
+        Listing,
+        Cookies,
+        Fields,
+        FileKind,
+        Fallocate,
+        Seek,
+        Freshness,
+        Rights,
+        Token,
+        ChangeMark,
+        Duration,
+        Error,
+        Vec<Result<Stat>>,
+        Vec<Attr>,
+        Vec<Vec<u8>>,
+        Option<String>,
+        BatchOp<'_>,
+        &[u8],
+        bool,
+        Node
+    );
+    if let Ok(caller) = take_caller(&mut Reader::new(bytes)) {
+        let mut once = Vec::new();
+        put_caller(&caller, &mut Writer::new(&mut once));
+        let again = take_caller(&mut Reader::new(&once));
+        assert!(again.is_ok_and(|again| again.groups == caller.groups && again.uid == caller.uid));
+    }
+    if let Ok((entry, stat)) = crate::wire::take_entry(&mut Reader::new(bytes)) {
+        let mut once = Vec::new();
+        crate::wire::put_entry(&entry, &stat, &mut Writer::new(&mut once));
+        assert!(crate::wire::take_entry(&mut Reader::new(&once)).is_ok());
+    }
+}
