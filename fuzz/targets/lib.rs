@@ -6,6 +6,7 @@
 //! | [`decoders`] | bytes of one structure on disk |
 //! | [`coded`] | bytes to be decoded by a codec: nodes, inode blocks, anything |
 //! | [`request`] | bytes of one request of the kernel, of a program through the control ioctl, or to and from a control file |
+//! | [`session`] | questions of a client of a session, or bytes of its messages |
 //! | [`token`] | bytes or text of a token, or changes of a valid one |
 //! | [`changes`] | bytes or text of a mark, or of the stored window of removed names |
 //! | [`archive`] | bytes of an archive of tar |
@@ -26,6 +27,7 @@ pub mod image;
 pub mod overlay;
 pub mod request;
 pub mod seal;
+pub mod session;
 pub mod token;
 pub mod tree;
 
@@ -55,6 +57,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("request", request::request),
     ("control", request::control),
     ("question", request::question),
+    ("session", session::session),
+    ("wire", session::wire),
     ("token", token::token),
     ("changes", changes::changes),
     ("archive", archive::archive),
@@ -77,6 +81,7 @@ mod tests {
         ("inode_block", 20_000),
         ("batch", 30_000),
         ("tree", 2_000),
+        ("session", 1_000),
         ("image", 400),
     ];
     /// Longest run, where the number of runs is not fixed: `SHOAL_FUZZ_SECONDS` is set by who wants

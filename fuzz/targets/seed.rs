@@ -1,6 +1,7 @@
 //! Writes the corpus and the image that damage is done to. To be run again when the format changes:
 //! `scripts/fuzz.sh seed`.
 
+use shoal::raw;
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::bucket::Name;
@@ -12,7 +13,7 @@ use shoal_format::dirent::Dirent;
 use shoal_format::extent::{DataHeader, Extent};
 use shoal_format::inode::{BlockId, Core, Inode, encode_block, stamp_block};
 use shoal_format::item::Item;
-use shoal_format::node::{Key, Node, NodeId, TreeId, stamp_node};
+use shoal_format::node::{Key, Node as TreeNode, NodeId, TreeId, stamp_node};
 use shoal_format::quota;
 use shoal_format::tree_change::{AclEdit, AclEdits, Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
@@ -20,6 +21,8 @@ use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
 use shoal_fuse::protocol::question::{self, Piece, Question, Record};
 use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuzz::seal::Image;
+use shoal_session::fuzzing::put as wire;
+use shoal_session::{How, Node};
 use std::error::Error;
 use std::path::Path;
 
@@ -44,6 +47,7 @@ fn main() -> Done {
     request(&put)?;
     control(&put)?;
     question(&put)?;
+    session(&put)?;
     token(&put)?;
     changes(&put)?;
     archive(&put)?;
@@ -92,6 +96,131 @@ fn frozen(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     Ok(())
 }
 
+/// A question of a session.
+fn asks(name: &str, bytes: &[Vec<u8>]) -> Vec<u8> {
+    let number = shoal_session::fuzzing::number_of(name).unwrap_or(0);
+    let bytes = bytes.concat();
+    [&[number as u8, bytes.len() as u8], &bytes[..]].concat()
+}
+
+/// A path from the top.
+fn top(path: &'static [u8]) -> (Node, &'static [u8]) {
+    (Node::TOP, path)
+}
+
+const HOW: How = How {
+    read: true,
+    write: true,
+    append: false,
+    truncate: false,
+    create: true,
+    create_new: false,
+    mode: 0o644,
+};
+
+/// Questions about an open file.
+fn questions_of_files() -> Vec<u8> {
+    let node = Node(2);
+    let all = [
+        asks("open_file", &[wire(&(top(b"d/new"), HOW))]),
+        asks("write", &[wire(&((node, 5000u64), &b"text"[..]))]),
+        asks("read", &[wire(&((node, 0u64), 6000u32))]),
+        asks("seek", &[wire(&((node, 1u64), raw::Seek::Data))]),
+        asks("set_size", &[wire(&(node, 100u64))]),
+        asks("allocate", &[wire(&(node, raw::Fallocate::PunchHole)), wire(&(7u64, 9u64))]),
+        asks("unlink", &[wire(&top(b"d/new"))]),
+        asks("fsync", &[wire(&(node, true))]),
+        asks("close", &[wire(&node)]),
+        asks("get", &[wire(&top(b"d/b"))]),
+        asks("put", &[wire(&(top(b"a"), (HOW, &b"whole"[..])))]),
+    ];
+    all.concat()
+}
+
+/// Questions that change names.
+fn questions_of_names() -> Vec<u8> {
+    let (first, second) = (Node(2), Node(3));
+    let flags = raw::RenameFlags::default();
+    let all = [
+        asks("open_dir", &[wire(&top(b"d"))]),
+        asks("make_dirs", &[wire(&(top(b"d/x/y/z"), 0o755u32))]),
+        asks("rename", &[wire(&((first, &b"b"[..]), (second, &b"c"[..]))), wire(&flags)]),
+        asks("link", &[wire(&((second, &b"c"[..]), top(b"d/l")))]),
+        asks("symlink", &[wire(&(top(b"d/t"), &b"l"[..]))]),
+        asks("read_link", &[wire(&top(b"d/s"))]),
+        asks("make_node", &[wire(&(top(b"d/p"), (0o010_644u32, 0u32)))]),
+        asks("remove_tree", &[wire(&top(b"d/x"))]),
+        asks("remove_dir", &[wire(&top(b"d"))]),
+        asks("make_subvolume", &[wire(&&b"sub"[..])]),
+        asks("delete_subvolume", &[wire(&&b"sub"[..])]),
+    ];
+    all.concat()
+}
+
+fn listing() -> Vec<u8> {
+    wire(&raw::Listing {
+        cookies: raw::Cookies::ALL,
+        want: raw::Fields::ALL,
+        filter: raw::Filter::new().name(b"*b*").size(1..),
+    })
+}
+
+/// Changes of one batch, and what attributes are set to.
+fn changes_of_batch() -> ([Vec<u8>; 2], raw::SetAttr) {
+    let set = raw::SetAttr { mode: Some(0o600), by_handle: true, ..raw::SetAttr::default() };
+    let make = raw::BatchOp::File { path: b"d/n", mode: 0o644, contents: b"new", replace: false };
+    ([wire(&make), wire(&raw::BatchOp::SetAttr { path: b"d/n", set })], set)
+}
+
+/// Questions about inodes.
+fn questions_of_inodes() -> Vec<u8> {
+    let (changes, set) = changes_of_batch();
+    let user = (&b"user.x"[..], &b"value"[..]);
+    let flags = raw::XattrFlags::default();
+    let all = [
+        asks("find", &[wire(&(top(b"d/s"), true))]),
+        asks("access", &[wire(&(top(b"a"), 4u32))]),
+        asks("set_attr", &[wire(&(top(b"a"), (true, set)))]),
+        asks("set_xattr", &[wire(&(top(b"a"), true)), wire(&(user, flags))]),
+        asks("xattrs", &[wire(&(top(b"a"), true))]),
+        asks("list", &[wire(&top(b"d")), listing()]),
+        asks(
+            "stat_many",
+            &[
+                wire(&((Node::TOP, raw::Fields::ALL), raw::Freshness::Force)),
+                wire(&(&b"a"[..], &b"none"[..])),
+            ],
+        ),
+        asks("batch", &[wire(&Node::TOP), changes.concat()]),
+        asks("inodes", &[wire(&(0u64, 10u32))]),
+        asks("totals", &[wire(&Node::TOP)]),
+        asks("mark", &[wire(&Node::TOP)]),
+        asks("quotas", &[]),
+    ];
+    all.concat()
+}
+
+/// Questions of each row, and values in messages.
+fn session(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
+    for (name, questions) in [
+        ("files", questions_of_files()),
+        ("names", questions_of_names()),
+        ("inodes", questions_of_inodes()),
+    ] {
+        for (whose, choices) in [("owner", 1), ("user", 0)] {
+            put("session", &format!("{name}-{whose}"), &[&[choices], &questions[..]].concat())?;
+        }
+    }
+    let (changes, set) = changes_of_batch();
+    put("wire", "listing", &listing())?;
+    put("wire", "make", &changes[0])?;
+    put("wire", "change", &changes[1])?;
+    put("wire", "set", &wire(&set))?;
+    put("wire", "how", &wire(&HOW))?;
+    put("wire", "error", &wire(&raw::Error::refused(raw::Code::Invalid, "why")))?;
+    put("wire", "zeros", &[0; 200])
+}
+
 /// What the volume has one of.
 fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let found = |magic: &[u8]| {
@@ -115,11 +244,11 @@ fn records(image: &Image, put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
 
 fn structures(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     let id = NodeId { volume: 7, root: RootId(0), tree: TreeId::Dirents };
-    let mut node = Node::init(Node::frame(), id, 0, Key::MIN);
+    let mut node = TreeNode::init(TreeNode::frame(), id, 0, Key::MIN);
     for n in 0..8 {
         node.insert(n, Key::new(n as u64, 0), &[7; 20]);
     }
-    let encoded = |node: &mut Node, how: Compression| {
+    let encoded = |node: &mut TreeNode, how: Compression| {
         let mut raw = Vec::new();
         node.encode(how, 1, id.root, &mut raw);
         stamp_node(&mut raw, PTR.addr);
