@@ -60,7 +60,7 @@ impl Word for std::sync::atomic::AtomicU32 {
     }
     #[inline]
     fn replace(&self, old: u32, new: u32, order: Ordering) -> bool {
-        self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+        self.compare_exchange(old, new, order, Ordering::SeqCst).is_ok()
     }
 }
 
@@ -124,6 +124,38 @@ impl<W: Word> Door<'_, W> {
     }
 }
 
+/// The threads of a server that may look for the questions of one session: one at a time does.
+///
+/// A thread that is called while another one looks does nothing: that one looks once more when it
+/// has said that it leaves, and so finds what the call was for.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch<'w, W> {
+    /// The words that both sides share.
+    pub door: Door<'w, W>,
+    /// The thread that looks, by number and one; 0: none, the server must be called.
+    pub watcher: &'w W,
+}
+
+impl<W: Word> Watch<'_, W> {
+    /// A thread has been called, and looks from now on; `false`: another one does.
+    pub fn come(&self, number: u32) -> bool {
+        let comes = self.watcher.replace(0, number + 1, Ordering::SeqCst);
+        if comes {
+            self.door.watch();
+        }
+        comes
+    }
+
+    /// The thread that looks has found nothing for a while. Returns whether it goes on: a question
+    /// waits, and no other thread has come for it.
+    pub fn stays(&self, number: u32) -> bool {
+        // In this order: a bell that is rung when the door has been left finds it without a
+        // watcher.
+        self.watcher.store(0, Ordering::SeqCst);
+        !self.door.leave() && self.watcher.replace(0, number + 1, Ordering::SeqCst)
+    }
+}
+
 /// Client: returns whether the answer is there.
 #[inline]
 pub fn is_answered<W: Word>(state: &W) -> bool {
@@ -170,12 +202,13 @@ mod tests {
             self.fetch_or(bits, order)
         }
         fn replace(&self, old: u32, new: u32, order: Ordering) -> bool {
-            self.compare_exchange(old, new, order, Ordering::Relaxed).is_ok()
+            self.compare_exchange(old, new, order, Ordering::SeqCst).is_ok()
         }
     }
 
     const LANES: usize = 2;
     const CALLS: u32 = 3;
+    const LOOKERS: usize = 2;
 
     /// The shared words, and what stands for bells, sleep and messages.
     #[derive(Default)]
@@ -186,8 +219,11 @@ mod tests {
         state: [AtomicU32; LANES],
         /// A question, and then its answer: one more.
         message: [AtomicU32; LANES],
-        /// Rung by clients; the server that sleeps hears nothing else.
-        bell: AtomicU32,
+        /// Rung by clients; a thread of the server that sleeps hears nothing but its own.
+        bells: [AtomicU32; LOOKERS],
+        /// The thread that looks, and how many do.
+        watcher: AtomicU32,
+        inside: AtomicU32,
         /// Clients that were woken.
         woken: [AtomicU32; LANES],
         left: AtomicU32,
@@ -201,12 +237,21 @@ mod tests {
             Door { waiting: &self.waiting, closing: &self.closing, watched: &self.watched }
         }
 
-        fn client(&self, lane: usize) {
+        fn watch(&self) -> Watch<'_, AtomicU32> {
+            Watch { door: self.door(), watcher: &self.watcher }
+        }
+
+        /// Rings the bell of the thread on whose processor the client is just now.
+        fn ring(&self, lane: usize, n: u32, lookers: usize) {
+            self.bells[(lane + n as usize) % lookers].store(1, Ordering::SeqCst);
+        }
+
+        fn client(&self, lane: usize, lookers: usize) {
             let state = &self.state[lane];
             for n in 0..CALLS {
                 self.message[lane].store(10 * n, Ordering::Relaxed);
                 if self.door().ask(lane as u32, state) {
-                    self.bell.store(1, Ordering::SeqCst);
+                    self.ring(lane, n, lookers);
                 }
                 // Looks once, and sleeps.
                 while !is_answered(state) && will_sleep(state) {
@@ -218,63 +263,80 @@ mod tests {
                 state.store(FREE, Ordering::Relaxed);
                 self.closed.fetch_add(1, Ordering::SeqCst);
                 if self.door().close() {
-                    self.bell.store(1, Ordering::SeqCst);
+                    self.ring(lane, n + 1, lookers);
                 }
             }
             self.left.fetch_sub(1, Ordering::SeqCst);
         }
 
-        fn server(&self) {
+        fn looker(&self, number: usize) {
+            let bell = &self.bells[number];
             loop {
-                while self.bell.swap(0, Ordering::SeqCst) == 0 {
-                    if self.left.load(Ordering::SeqCst) == 0
-                        && self.bell.load(Ordering::SeqCst) == 0
-                    {
+                while bell.swap(0, Ordering::SeqCst) == 0 {
+                    if self.left.load(Ordering::SeqCst) == 0 && bell.load(Ordering::SeqCst) == 0 {
                         return;
                     }
                     thread::yield_now();
                 }
-                self.door().watch();
-                loop {
-                    if self.door().has_closed() {
-                        self.seen
-                            .fetch_add(self.closed.swap(0, Ordering::SeqCst), Ordering::SeqCst);
-                    }
-                    let taken = self.door().take();
-                    for lane in (0..LANES).filter(|lane| taken & 1 << lane != 0) {
-                        assert!(is_asked(&self.state[lane]));
-                        let asked = self.message[lane].load(Ordering::Relaxed);
-                        self.message[lane].store(asked + 1, Ordering::Relaxed);
-                        if answered(&self.state[lane]) {
-                            self.woken[lane].store(1, Ordering::SeqCst);
-                        }
-                    }
-                    if self.door().leave() {
-                        break;
-                    }
+                let mut looks = self.watch().come(number as u32);
+                while looks {
+                    assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two look");
+                    self.look();
+                    self.inside.fetch_sub(1, Ordering::SeqCst);
+                    looks = self.watch().stays(number as u32);
                 }
             }
         }
+
+        fn look(&self) {
+            if self.door().has_closed() {
+                self.seen.fetch_add(self.closed.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+            }
+            let taken = self.door().take();
+            for lane in (0..LANES).filter(|lane| taken & 1 << lane != 0) {
+                assert!(is_asked(&self.state[lane]));
+                let asked = self.message[lane].load(Ordering::Relaxed);
+                self.message[lane].store(asked + 1, Ordering::Relaxed);
+                if answered(&self.state[lane]) {
+                    self.woken[lane].store(1, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    /// Runs clients and threads of a server in orders that a seed decides.
+    fn in_all_orders(lookers: usize, seed: u64) {
+        let scheduler = PctScheduler::new_from_seed(seed, 4, 2000);
+        let mut config = Config::new();
+        config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
+        Runner::new(scheduler, config).run(move || {
+            let shared = Arc::new(Shared::default());
+            shared.left.store(LANES as u32, Ordering::SeqCst);
+            let clients = (0..LANES).map(|lane| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.client(lane, lookers))
+            });
+            let mut threads: Vec<_> = clients.collect();
+            threads.extend((1..lookers).map(|number| {
+                let shared = shared.clone();
+                thread::spawn(move || shared.looker(number))
+            }));
+            shared.looker(0);
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            assert_eq!(shared.seen.load(Ordering::SeqCst), LANES as u32 * CALLS);
+        });
     }
 
     /// In every order, each question is answered once, and nobody sleeps for ever: that would be a
     /// run without end, which the scheduler reports.
     #[test]
     fn no_question_and_no_wake_up_is_lost() {
-        let scheduler = PctScheduler::new_from_seed(37, 4, 2000);
-        let mut config = Config::new();
-        config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
-        Runner::new(scheduler, config).run(|| {
-            let shared = Arc::new(Shared::default());
-            shared.left.store(LANES as u32, Ordering::SeqCst);
-            let clients = (0..LANES).map(|lane| {
-                let shared = shared.clone();
-                thread::spawn(move || shared.client(lane))
-            });
-            let clients: Vec<_> = clients.collect();
-            shared.server();
-            clients.into_iter().for_each(|client| client.join().unwrap());
-            assert_eq!(shared.seen.load(Ordering::SeqCst), LANES as u32 * CALLS);
-        });
+        in_all_orders(1, 37);
+    }
+
+    /// As above, when two threads of the server take over from each other: one at a time looks.
+    #[test]
+    fn no_question_is_lost_between_two_threads() {
+        in_all_orders(LOOKERS, 38);
     }
 }

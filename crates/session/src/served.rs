@@ -2,7 +2,7 @@
 
 use crate::calls::Node;
 use crate::connect::{BECOME, PART, REST, word};
-use crate::lane::{self, Door};
+use crate::lane::{self, Door, Watch};
 use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::nodes::Nodes;
 use crate::peer::Peer;
@@ -42,7 +42,7 @@ pub(crate) struct Served {
     /// A bell for each thread that looks.
     pub bells: Vec<OwnedFd>,
     /// The thread that looks for its questions, by number and one; 0: none, it must be called.
-    pub watcher: AtomicUsize,
+    pub watcher: AtomicU32,
     /// The client has gone.
     pub gone: AtomicBool,
     /// Questions that were answered.
@@ -131,7 +131,7 @@ impl Served {
             peer,
             socket,
             bells,
-            watcher: AtomicUsize::new(0),
+            watcher: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             answered: AtomicU64::new(0),
             client: Client { host, nodes: Nodes::default(), is_owner },
@@ -153,10 +153,9 @@ impl Served {
         }
     }
 
-    /// Makes a thread the one that looks for its questions; `false`: another one is.
-    pub(crate) fn is_watched_by(&self, number: usize) -> bool {
-        let order = Ordering::SeqCst;
-        self.watcher.compare_exchange(0, number + 1, order, order).is_ok()
+    /// The threads that may look for its questions.
+    pub(crate) fn watch(&self) -> Watch<'_, AtomicU32> {
+        Watch { door: self.door(), watcher: &self.watcher }
     }
 
     /// Number of files that it has open.

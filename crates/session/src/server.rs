@@ -428,7 +428,7 @@ impl Shared {
         }
         // Whoever looks for its questions lets it go.
         let watcher = session.watcher.load(Ordering::SeqCst);
-        if let Some(looker) = watcher.checked_sub(1).and_then(|at| self.lookers.get(at)) {
+        if let Some(looker) = watcher.checked_sub(1).and_then(|at| self.lookers.get(at as usize)) {
             ring(&looker.bell);
         }
     }
@@ -445,12 +445,7 @@ impl Shared {
             self.answer(number, &mut mine, &mut memory, &mut found);
             self.forget(&mut mine);
             // Nothing has come for a while.
-            mine.retain(|session| {
-                // In this order: a bell that is rung when the door has been left finds it without a
-                // watcher.
-                session.watcher.store(0, Ordering::SeqCst);
-                !session.door().leave() && session.is_watched_by(number)
-            });
+            mine.retain(|session| session.watch().stays(number as u32));
             // A session that always has a question, or says so, hides no bell.
             let at_most = if mine.is_empty() { None } else { Some(&AT_ONCE) };
             if !self.hear(number, at_most, &mut mine, &mut found) {
@@ -505,8 +500,7 @@ impl Shared {
     /// A client has rung: its questions are looked for from now on.
     fn called(&self, number: usize, id: u64, mine: &mut Vec<Arc<Served>>) {
         let Some(session) = self.sessions.read().get(&id).cloned() else { return };
-        if session.is_watched_by(number) {
-            session.door().watch();
+        if session.watch().come(number as u32) {
             mine.push(session);
         }
     }
