@@ -317,6 +317,10 @@ impl Shared {
         let (memory, whose) = match self.admit(&socket) {
             Ok(admitted) => admitted,
             Err(error) => {
+                // What has not been taken is thrown away, and its descriptors with it: closed with
+                // it, the socket would lose the reason.
+                let flags = rustix::net::RecvFlags::DONTWAIT;
+                let _ = rustix::net::recv(&socket, &mut [0u8; 16], flags);
                 // A client that has gone needs no reason.
                 let _ = hello::answer(&socket, Err(&error));
                 return Err(error);

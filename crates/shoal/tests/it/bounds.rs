@@ -6,6 +6,7 @@ use shoal::raw::{
 };
 use shoal_session::fuzzing::{Asker, number_of, put};
 use shoal_session::{Calls, Host, How, Node, Remote};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use std::time::Duration;
 pub(crate) struct Open {
     local: Local,
     pub volume: Arc<raw::Volume>,
-    read_only: bool,
+    /// None may.
+    pub refused: AtomicBool,
 }
 
 impl Open {
@@ -21,7 +23,7 @@ impl Open {
         let device = Arc::new(MemDevice::new(64 << 20));
         raw::mkfs_on(device.clone(), &raw::MkfsOptions::default()).unwrap();
         let volume = Arc::new(raw::Volume::open_on(device, &raw::OpenOptions::default()).unwrap());
-        Open { local: Local::new(volume.clone()), volume, read_only: false }
+        Open { local: Local::new(volume.clone()), volume, refused: AtomicBool::new(false) }
     }
 }
 
@@ -36,10 +38,10 @@ impl Host for Open {
         Node::TOP
     }
     fn is_read_only(&self) -> bool {
-        self.read_only
+        false
     }
     fn may_enter(&self, _: u32) -> bool {
-        true
+        !self.refused.load(Ordering::Relaxed)
     }
 }
 

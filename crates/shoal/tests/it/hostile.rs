@@ -214,7 +214,7 @@ fn question(rng: &mut Rng) -> (u32, Vec<u8>) {
 
 fn ask_well(raw: &Raw, seed: u64) {
     let mut rng = Rng(seed);
-    for _ in 0..4000 {
+    for _ in 0..1500 {
         let (number, bytes) = question(&mut rng);
         let lane = rng.below(LANES);
         raw.ask(lane, number, &bytes);
@@ -355,6 +355,17 @@ fn questions_in_parts_are_counted_until_they_are_answered() {
     scene.end();
 }
 
+/// The reason was lost with what the client had sent, which nobody had taken.
+#[test]
+fn who_may_not_enter_is_told() {
+    let scene = Scene::new();
+    scene.host.refused.store(true, Ordering::Relaxed);
+    let error = Session::connect(&scene.place()).unwrap_err();
+    assert_eq!(error.errno(), Code::Access.errno(), "{error}");
+    assert!(error.to_string().contains("may not enter"), "{error}");
+    scene.end();
+}
+
 /// Sends what no client sends, with these descriptors.
 fn say(place: &Path, message: &[u8], files: &[BorrowedFd<'_>]) -> OwnedFd {
     let socket = dial(place);
@@ -413,7 +424,7 @@ fn connections_that_no_client_makes_are_refused() {
         // Each is answered with a reason, and is no session.
         let mut answer = [0; 4096];
         let flags = rustix::net::RecvFlags::empty();
-        let (len, _) = rustix::net::recv(socket, &mut answer, flags).unwrap();
+        let (len, _) = rustix::net::recv(socket, &mut answer, flags).expect("a reason");
         assert!(len > 16 && answer[12..16] != [0; 4]);
     }
     neighbour.round();
