@@ -228,7 +228,7 @@ impl Session {
         let bells = &self.welcome.bells;
         let bell = &bells[rustix::thread::sched_getcpu() % bells.len()];
         // A bell that is full has been rung.
-        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(bell, &hello::RING);
     }
 
     /// Notes a node as closed, without waiting for the server; `false`: there is no room.

@@ -176,12 +176,12 @@ impl Memory {
         let words = self.place(lane, bytes.len());
         let (whole, rest) = bytes.as_chunks::<8>();
         for (word, bytes) in words.iter().zip(whole) {
-            word.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         if let (Some(last), false) = (words.last(), rest.is_empty()) {
             let mut bytes = [0; 8];
             bytes[..rest.len()].copy_from_slice(rest);
-            last.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            last.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
     }
 
@@ -191,7 +191,7 @@ impl Memory {
         into.resize(begin + words.len() * size_of::<u64>(), 0);
         let (places, _) = into[begin..].as_chunks_mut::<8>();
         for (place, word) in places.iter_mut().zip(words) {
-            *place = word.load(Ordering::Relaxed).to_ne_bytes();
+            *place = word.load(Ordering::Relaxed).to_le_bytes();
         }
         into.truncate(begin + len);
     }

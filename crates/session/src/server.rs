@@ -120,7 +120,7 @@ fn bell() -> Result<OwnedFd> {
 
 fn ring(bell: &OwnedFd) {
     // A bell that is full has been rung.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+    let _ = rustix::io::write(bell, &hello::RING);
 }
 
 fn hear(bell: &OwnedFd) {

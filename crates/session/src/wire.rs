@@ -150,6 +150,11 @@ impl<'a> Writer<'a> {
         self.bytes.len() - self.begin
     }
 
+    /// Returns whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Appends this many bytes, to be written.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
         let at = self.bytes.len();

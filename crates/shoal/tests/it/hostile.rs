@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+/// What rings a bell, on a machine of this byte order.
+const RING: [u8; 8] = 1u64.to_le_bytes();
 const NEW: How = How {
     read: true,
     write: true,
@@ -128,7 +130,7 @@ impl Raw {
 
     fn ring(&self) {
         for bell in &self.welcome.bells {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(bell, &RING);
         }
     }
 
@@ -239,7 +241,7 @@ fn write_anything(raw: &Raw, seed: u64, ends: &AtomicBool) {
         word.store(value, Ordering::Relaxed);
         if rng.below(8) == 0 {
             let (lane, len) = (rng.below(LANES), rng.below(64));
-            raw.memory.write(lane, &rng.next().to_ne_bytes().repeat(8)[..len]);
+            raw.memory.write(lane, &rng.next().to_le_bytes().repeat(8)[..len]);
         }
         if rng.below(3) == 0 {
             raw.ring();
@@ -456,7 +458,7 @@ fn bells_are_never_waited_for() {
     wait_until("the end of the session", || scene.server.loads().len() == 1);
     for _ in 0..100 {
         copies.iter().for_each(|bell| {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(bell, &RING);
         });
     }
     neighbour.round();
