@@ -54,7 +54,7 @@ pub struct How {
 /// Offset of a write that appends.
 pub const AT_END: u64 = u64::MAX;
 
-/// Whether a call changes the volume.
+/// The effect of a call on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// It reads.
@@ -163,8 +163,8 @@ rows! {
     by hand:
     /// Gives a node back.
     7 close Reads (node: Node) -> ();
-    /// Writes; returns where, and how many bytes: fewer than all only when space ran out on the way.
-    /// `at` of [`AT_END`] appends: what others write at the same time comes before or after.
+    /// Writes; returns where, and how many bytes: fewer than all only when space ran out on the
+    /// way. `at` of [`AT_END`] appends: what others write at the same time comes before or after.
     25 write Changes (file: Node, at: u64, bytes: &[u8]) -> (u64, u64);
     /// Writes a whole file: opens it as `how` says, which usually makes or cuts it, writes all
     /// bytes, and closes it. After an error a part may have been written.

@@ -1,5 +1,5 @@
-//! The gate of a session: its clients' nodes become those of the volume on the way in, and the other
-//! way round on the way out. Nothing else that a client says is a place in the volume.
+//! The gate of a session: its clients' nodes become those of the volume on the way in, and the
+//! other way round on the way out. Nothing else that a client says is a place in the volume.
 
 use crate::calls::{AT_END, Calls, How, Node, Opened, number};
 use crate::nodes::{Nodes, Open, close, release};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A call on its way through.
 pub(crate) struct Gate<'s> {
-    /// What the session has open.
+    /// The nodes that the session has open.
     pub nodes: &'s Nodes,
     /// The volume.
     pub calls: &'s dyn Calls,
@@ -26,7 +26,7 @@ pub(crate) struct Gate<'s> {
     pub number: u16,
     /// The nodes that it uses: they stay open until it has been made.
     used: [Option<Arc<Open>>; 2],
-    /// What the call opens can be used like this.
+    /// Use that may be made of a node that the call opens.
     opens: Open,
     /// Its file is written at the end alone.
     appends: bool,

@@ -21,7 +21,7 @@ const MAGIC: u64 = 0x5348_4f41_4c53_4553;
 pub const VERSION: u32 = 1;
 /// Bells of a session, at most.
 pub const BELLS_MAX: usize = 8;
-/// What rings a bell: one, in the byte order of the machine.
+/// The bytes that ring a bell: one, in the byte order of the machine.
 #[allow(clippy::host_endian_bytes, reason = "the kernel reads a number of this machine")]
 pub(crate) const RING: [u8; 8] = 1u64.to_ne_bytes();
 /// Bytes of a message, at most.

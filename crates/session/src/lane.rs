@@ -84,7 +84,8 @@ impl<W: Word> Door<'_, W> {
         self.watched.load(Ordering::SeqCst) == 0
     }
 
-    /// Client: says that it has closed what it has noted. Returns whether the server must be called.
+    /// Client: says that it has closed what it has noted. Returns whether the server must be
+    /// called.
     #[inline]
     pub fn close(&self) -> bool {
         self.closing.store(1, Ordering::SeqCst);
@@ -162,7 +163,8 @@ pub fn is_answered<W: Word>(state: &W) -> bool {
     state.load(Ordering::Acquire) == ANSWERED
 }
 
-/// Client: says that it will sleep as long as the state is [`ASLEEP`]; `false`: the answer is there.
+/// Client: says that it will sleep as long as the state is [`ASLEEP`]; `false`: the answer is
+/// there.
 pub fn will_sleep<W: Word>(state: &W) -> bool {
     state.replace(ASKED, ASLEEP, Ordering::SeqCst) || state.load(Ordering::SeqCst) == ASLEEP
 }

@@ -10,7 +10,9 @@
 //! | [`wire`] | their bytes |
 //! | [`client`] | sends them, and awaits the answers |
 //! | `peer` | the process at the other end of a socket |
-//! | [`lane`], [`memory`], [`hello`] | the words that both sides share, where they lie, and how it begins |
+//! | [`lane`], [`memory`], [`hello`] | the words that both sides share, where they lie, and how it
+//! begins
+//! |
 //! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
 //! | [`connect`] | the client's end |

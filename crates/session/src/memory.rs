@@ -1,14 +1,16 @@
 //! Memory that a client and a server share.
 //!
 //! The client makes it: a file without a name whose length is sealed, so that no access fails
-//! because it has become shorter, and which counts as the client's memory. Both sides read and write
-//! it by atomic words alone, because the other side may write at any moment whatever the protocol
-//! says: a server copies a question once and looks at nothing but its copy.
+//! because it has become shorter, and which counts as the client's memory. Both sides read and
+//! write it by atomic words alone, because the other side may write at any moment whatever the
+//! protocol says: a server copies a question once and looks at nothing but its copy.
 //!
 //! | bytes | content |
 //! | --- | --- |
 //! | 4096 | head: [`WAITING`] and [`CLOSING`], [`WATCHED`], [`CLOSED`] |
-//! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a question or its answer |
+//! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a question
+//! or its answer
+//! |
 //!
 //! Pages that were never touched take no memory.
 
@@ -45,7 +47,7 @@ const WATCHED: usize = 128;
 
 const _: () = assert!(LANE_BYTES.is_multiple_of(4096) && LANES <= 32);
 
-/// What a file must have: nobody can change its length any more.
+/// Seals that a file must have: nobody can change its length any more.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 /// The filesystem of files without a name. Another one, such as that of huge pages, may have no
 /// memory for a page that is touched.
@@ -112,8 +114,8 @@ impl Memory {
 
     fn map(file: impl AsFd) -> Result<Memory> {
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long and
-        // stays so.
+        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long
+        // and stays so.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), FILE_BYTES, prot, flags, file, 0) };
         let base = base.map_err(|os| {
@@ -128,12 +130,12 @@ impl Memory {
         self.word(WAITING)
     }
 
-    /// Whether the server looks by itself: 1, or 0 if it must be called.
+    /// The word that says that the server looks by itself: 1, or 0 if it must be called.
     pub fn watched(&self) -> &AtomicU32 {
         self.word(WATCHED)
     }
 
-    /// Whether there are numbers in [`Memory::closed`].
+    /// The word that says that there are numbers in [`Memory::closed`].
     pub fn closing(&self) -> &AtomicU32 {
         self.word(CLOSING)
     }
@@ -161,8 +163,8 @@ impl Memory {
     fn place(&self, lane: usize, len: usize) -> &[AtomicU64] {
         assert!(lane < LANES && len <= ROOM);
         let at = HEAD_BYTES + lane * LANE_BYTES + LANE_HEAD;
-        // SAFETY: in the mapping, as `ROOM` is a multiple of a word; lives as long as the borrow, and
-        // is aligned. Both sides access it by atomics alone.
+        // SAFETY: in the mapping, as `ROOM` is a multiple of a word; lives as long as the borrow,
+        // and is aligned. Both sides access it by atomics alone.
         unsafe {
             std::slice::from_raw_parts(
                 self.base.as_ptr().add(at).cast::<AtomicU64>(),

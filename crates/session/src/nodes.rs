@@ -1,4 +1,4 @@
-//! What a session has open: the numbers that a client knows, and what they stand for.
+//! Open nodes of a session: the numbers that a client knows, and the nodes that they stand for.
 //!
 //! A client can name nothing that it has not opened, and so has been allowed to reach.
 
@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// Nodes that a session may have open.
 const NODES_MAX: usize = 1 << 16;
 
-/// An open node. The table has one reference, and each call that uses it another: a client may close
-/// it meanwhile, and the volume would give its inode number to another file. The last one closes it
-/// ([`release`]).
+/// An open node. The table has one reference, and each call that uses it another: a client may
+/// close it meanwhile, and the volume would give its inode number to another file. The last one
+/// closes it ([`release`]).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Open {
     /// That of the volume.

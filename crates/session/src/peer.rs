@@ -54,8 +54,8 @@ pub fn groups_of(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let mut groups = vec![0u32; 64];
     loop {
         let mut len = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to `groups`, which has as many, and any bytes
-        // are numbers.
+        // SAFETY: the kernel writes at most `len` bytes to `groups`, which has as many, and any
+        // bytes are numbers.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -83,8 +83,8 @@ const NEEDED: u64 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4;
 
 impl Peer {
     /// Returns whether a process of user 0 has the rights of the superuser: in a container it may
-    /// not. Those that it has in a user namespace of its own do not count. `false` if that cannot be
-    /// seen.
+    /// not. Those that it has in a user namespace of its own do not count. `false` if that cannot
+    /// be seen.
     pub fn has_rights_of_superuser(self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid));
         let effective = status.ok().and_then(|text| {

@@ -1,4 +1,4 @@
-//! Where the socket of a volume's sessions is.
+//! Places of the socket of a volume's sessions.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -46,8 +46,8 @@ fn link_of(device: u64) -> String {
     format!("{}:{}.sock", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// Returns the place of the socket of a volume that this user serves, by the volume's UUID; `None` if there is no folder
-/// for running programs.
+/// Returns the place of the socket of a volume that this user serves, by the volume's UUID; `None`
+/// if there is no folder for running programs.
 pub fn own_socket(volume: &str) -> Option<PathBuf> {
     folder().map(|folder| folder.join(name_of(volume)))
 }

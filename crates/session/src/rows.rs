@@ -1,8 +1,8 @@
 //! The table of rows: a call's number, its name, whether it changes anything, arguments, result.
 //!
 //! The macro makes of the list in [`crate::calls`]: the trait, [`ROWS`], what sends a call
-//! ([`crate::client::Remote`]), and what answers one ([`answer`]). Rows *by hand* have arguments that
-//! are no plain values; their two halves are in [`crate::client`] and [`crate::server`].
+//! ([`crate::client::Remote`]), and what answers one ([`answer`]). Rows *by hand* have arguments
+//! that are no plain values; their two halves are in [`crate::client`] and [`crate::server`].
 
 use crate::calls::Effect;
 
@@ -13,7 +13,7 @@ pub struct Row {
     pub number: u16,
     /// The name of the call.
     pub name: &'static str,
-    /// Whether it changes the volume.
+    /// Its effect on the volume.
     pub effect: Effect,
 }
 
@@ -56,7 +56,7 @@ macro_rules! rows {
         ];
 
         /// Numbers of the rows.
-        #[allow(non_upper_case_globals, dead_code, reason = "named as the calls are; for those who need some")]
+        #[allow(non_upper_case_globals, dead_code, reason = "named as the calls; not all are used")]
         pub(crate) mod number {
             $(pub(crate) const $name: u16 = $number;)*
             $(pub(crate) const $hand: u16 = $hand_number;)*

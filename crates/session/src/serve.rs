@@ -22,7 +22,7 @@ const GOT_MAX: usize = READ_MAX;
 /// Work that is left before a call may be answered.
 pub type Owed = Box<dyn FnOnce() + Send>;
 
-/// What a server of sessions knows of its volume.
+/// The volume of a server of sessions.
 pub trait Host: Send + Sync + 'static {
     /// The calls.
     fn calls(&self) -> &dyn Calls;
@@ -36,12 +36,12 @@ pub trait Host: Send + Sync + 'static {
     fn device(&self) -> u64 {
         0
     }
-    /// Takes what has to be done before the call that this thread has made may be answered, and that
-    /// may wait for others: telling the kernel of a mount.
+    /// Takes what has to be done before the call that this thread has made may be answered, and
+    /// that may wait for others: telling the kernel of a mount.
     fn owed(&self) -> Option<Owed> {
         None
     }
-    /// Whether this user may have a session: who may enter the mount.
+    /// Returns whether this user may have a session: it may enter the mount.
     fn may_enter(&self, uid: u32) -> bool;
 }
 
@@ -100,7 +100,7 @@ fn changes(number: u16) -> bool {
 pub(crate) struct Client {
     /// Whose volume it is.
     pub host: Arc<dyn Host>,
-    /// What it has open.
+    /// Its open nodes.
     pub nodes: Nodes,
     /// It may do all that the volume's owner may.
     pub is_owner: bool,

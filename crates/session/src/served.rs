@@ -59,7 +59,7 @@ pub(crate) struct Served {
     pub of_user: Arc<AtomicUsize>,
 }
 
-/// What the server keeps of a lane.
+/// The server's part of a lane.
 #[derive(Default)]
 struct Lane {
     /// A question is in work. A client that asks another one meanwhile breaks the protocol.
@@ -87,7 +87,7 @@ pub(crate) struct Question {
     parts: usize,
 }
 
-/// What has become of a question.
+/// The outcome of a look for a question.
 pub(crate) enum Looked {
     /// There was none.
     Nothing,
@@ -109,7 +109,7 @@ pub(crate) enum Work {
         outcome: Result<()>,
         /// Its result.
         answer: Vec<u8>,
-        /// What comes before.
+        /// Work that comes before the answer.
         owed: Owed,
     },
     /// The client has gone: to close all that it had open takes a while.

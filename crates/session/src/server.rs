@@ -53,7 +53,7 @@ const LOOKS: usize = 16;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Longest wait for calls under way, when the server ends.
 const END_MAX: Duration = Duration::from_secs(10);
-/// What an event means that is of no session.
+/// Data of events that are of no session.
 const LISTENER: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
 
@@ -461,8 +461,8 @@ impl Shared {
         }
     }
 
-    /// Lets go of sessions whose clients have gone. All that they had open is closed elsewhere: others
-    /// would wait.
+    /// Lets go of sessions whose clients have gone. All that they had open is closed elsewhere:
+    /// others would wait.
     fn forget(&self, mine: &mut Vec<Arc<Served>>) {
         let mut at = 0;
         while at < mine.len() {

@@ -6,8 +6,8 @@ use shoal_engine::{Ino, Result};
 /// locks, before the call returns. The names and inodes are those of the call; changes that other
 /// threads make meanwhile are told by these.
 pub trait Told: Send + Sync {
-    /// Data of a file is about to be read or changed: what the listener has of it and the volume has
-    /// not is to be written first.
+    /// Data of a file is about to be read or changed: what the listener has of it and the volume
+    /// has not is to be written first.
     ///
     /// # Errors
     /// For a thread that must not wait, that it would have to.

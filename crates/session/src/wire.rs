@@ -99,7 +99,8 @@ pub(crate) const WRITE_MAX: usize = 1 << 20;
 pub(crate) const INODES_MAX: usize = 4096;
 /// Names in one question, at most: an answer has an error for each.
 pub(crate) const NAMES_MAX: usize = 2048;
-/// Changes of one batch, at most: in memory each takes a hundred times the bytes of a short message.
+/// Changes of one batch, at most: in memory each takes a hundred times the bytes of a short
+/// message.
 pub(crate) const CHANGES_MAX: usize = 1 << 18;
 /// Groups of a caller, at most: as many as a process may have.
 const GROUPS_MAX: u32 = 65_536;
@@ -173,13 +174,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// What can be appended to a message.
+/// A value that can be appended to a message.
 pub trait Put {
     /// Appends it.
     fn put(&self, out: &mut Writer<'_>);
 }
 
-/// What can be taken off a message that lives for `'a`.
+/// A value that can be taken off a message that lives for `'a`.
 pub trait Take<'a>: Sized {
     /// Takes it.
     ///
@@ -732,7 +733,7 @@ impl Take<'_> for Result<Stat> {
     }
 }
 
-/// What a device was doing when it failed, as the names are known on the other side.
+/// Operations of a device that fail, as the names are known on the other side.
 const OPERATIONS: &[&str] = &["read", "write", "flush", "discard", "open", "resize", "zero"];
 
 impl Put for Error {
@@ -805,7 +806,8 @@ impl Put for BatchOp<'_> {
             BatchOp::SetXattr { path, name, value } => {
                 ((8u8, *path), (*name, *value)).put(out);
             }
-            // The enumeration is of this repository; a change that is missing here is refused there.
+            // The enumeration is of this repository; a change that is missing here is refused
+            // there.
             _ => 255u8.put(out),
         }
     }

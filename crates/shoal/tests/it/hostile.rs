@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What rings a bell, on a machine of this byte order.
+/// The bytes that ring a bell, on a machine of this byte order.
 const RING: [u8; 8] = 1u64.to_le_bytes();
 const NEW: How = How {
     read: true,
@@ -325,7 +325,7 @@ fn what_no_client_does_is_refused_or_ignored() {
     scene.end();
 }
 
-/// What came in parts that fit into one question was counted, and never let go: after 256 MiB no
+/// Bytes in parts that fit into one question were counted, and never let go: after 256 MiB no
 /// more was taken. A question that became too long stayed, and the next one in its lane was
 /// appended to it.
 #[test]
