@@ -101,6 +101,7 @@ pub fn take_all(bytes: &[u8]) {
                 let again = <$type as Take<'_>>::take(&mut reader);
                 let again = again.unwrap_or_else(|e| panic!("{}: {e}", stringify!($type)));
                 assert!(reader.is_at_end() && put(&again) == once, stringify!($type));
+                assert_eq!(format!("{value:?}"), format!("{again:?}"));
             }
         })*};
     }
@@ -153,5 +154,31 @@ pub fn take_all(bytes: &[u8]) {
         let mut once = Vec::new();
         crate::wire::put_entry(&entry, &stat, &mut Writer::new(&mut once));
         assert!(crate::wire::take_entry(&mut Reader::new(&once)).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Bytes of which most types have a value: small ones, with some of any kind.
+    #[test]
+    fn every_value_comes_back_as_it_was() {
+        let mut state = 37u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        for _ in 0..20_000 {
+            let kind = next() % 4;
+            let bytes: Vec<u8> = (0..300)
+                .map(|_| match (kind, next() % 8) {
+                    (0, _) | (1, 1..) => (next() % 2) as u8,
+                    (2, 1..) => 0,
+                    _ => next() as u8,
+                })
+                .collect();
+            super::take_all(&bytes);
+        }
     }
 }
