@@ -7,10 +7,11 @@
 
 use crate::rows::rows;
 use shoal_engine::{
-    Attr, BatchOp, Caller, ChangeMark, DirEntry, Fallocate, Fields, Freshness, Handle, Ino,
-    Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat,
-    StatFs, Token, Totals, XattrFlags,
+    Attr, BatchOp, Caller, Change, ChangeMark, ChangeReader, DirEntry, Fallocate, Fields,
+    Freshness, Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo,
+    Seek, SetAttr, Stat, StatFs, Token, Totals, TreeChange, TreeChanged, TreeStep, XattrFlags,
 };
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// An open file or directory. Of a volume that this process has open it is the inode's number; of
@@ -62,6 +63,27 @@ pub enum Effect {
     /// It changes the volume.
     Changes,
 }
+
+/// A change feed that a call has begun, to be ended by [`Calls::end_changes`].
+pub struct ChangeFeed {
+    /// The mark for the next feed.
+    pub mark: ChangeMark,
+    /// All removed names are returned.
+    pub has_all_removed: bool,
+    /// Its position.
+    pub reader: FeedReader,
+}
+
+/// Position of a change feed.
+pub enum FeedReader {
+    /// On a volume that this process has open.
+    Here(Box<ChangeReader>),
+    /// At the server, under this number.
+    Remote(u32),
+}
+
+/// Called after each step of a change of a tree. If it breaks, the change ends there.
+pub type TreeWatch<'c> = dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync + 'c;
 
 /// Called with the entries of a listing, each with its attributes as far as they were wanted;
 /// `false` ends it.
@@ -190,4 +212,16 @@ rows! {
     /// Attributes of an entry that a listing of an open directory has returned; `ESTALE` if it has
     /// been removed. An open volume uses the number, a session the name.
     70 entry Reads (dir: Node, name: &[u8], ino: Ino) -> Attr;
+    /// Begins to read the changes below a directory since a mark; without one, everything.
+    71 changes Reads (dir: Node, since: Option<ChangeMark>) -> ChangeFeed;
+    /// Returns the next changes of a feed, about `at_most`; none at the end. A session returns
+    /// fewer.
+    72 next_changes Reads (feed: &mut ChangeFeed, at_most: usize) -> Vec<Change>;
+    /// Ends a feed.
+    73 end_changes Reads (feed: &ChangeFeed) -> ();
+    /// Changes a directory and everything below it. A session makes the change at the server, and
+    /// asks for its progress ([`crate::wire::TreeQuestion`]).
+    74 change_tree Changes (
+        dir: Node, change: &TreeChange, watch: &TreeWatch<'_>
+    ) -> TreeChanged;
 }

@@ -1,8 +1,8 @@
 //! The calls of a client: each is sent to the server, and its answer awaited.
 
-use crate::calls::{Calls, How, Node};
-use crate::wire::{Reader, Take, Writer};
-use shoal_engine::{Caller, Code, Result};
+use crate::calls::{Calls, ChangeFeed, FeedReader, How, Node, TreeWatch, number};
+use crate::wire::{Put, Reader, Take, TreeQuestion, Writer};
+use shoal_engine::{Caller, Code, Result, TreeChange, TreeChanged, TreeFailure, TreeStep};
 
 /// A way to a server.
 pub trait Link: Send + Sync {
@@ -213,6 +213,45 @@ macro_rules! by_hand {
             Ok(found)
         }
 
+        fn changes(
+            &self,
+            who: &Caller,
+            dir: Node,
+            since: Option<ChangeMark>,
+        ) -> Result<ChangeFeed> {
+            let ((feed, mark), has_all_removed) = self.call(number::changes, who, |out| {
+                crate::wire::Put::put(&(dir, since), out);
+            })?;
+            Ok(ChangeFeed { mark, has_all_removed, reader: FeedReader::Remote(feed) })
+        }
+
+        fn next_changes(
+            &self,
+            who: &Caller,
+            feed: &mut ChangeFeed,
+            at_most: usize,
+        ) -> Result<Vec<Change>> {
+            // The server bounds its answers.
+            let _ = at_most;
+            let feed = crate::client::number_of(feed)?;
+            self.call(number::next_changes, who, |out| crate::wire::Put::put(&feed, out))
+        }
+
+        fn end_changes(&self, who: &Caller, feed: &ChangeFeed) -> Result<()> {
+            let feed = crate::client::number_of(feed)?;
+            self.call(number::end_changes, who, |out| crate::wire::Put::put(&feed, out))
+        }
+
+        fn change_tree(
+            &self,
+            who: &Caller,
+            dir: Node,
+            change: &TreeChange,
+            watch: &TreeWatch<'_>,
+        ) -> Result<TreeChanged> {
+            crate::client::change_tree(self, who, dir, change, watch)
+        }
+
         fn entry(&self, who: &Caller, dir: Node, name: &[u8], ino: Ino) -> Result<Attr> {
             match self.find(who, dir, name, false) {
                 Ok(attr) if attr.ino == ino => Ok(attr),
@@ -266,4 +305,63 @@ pub(crate) fn put_long(
     let written = write();
     let closed = calls.close(who, node);
     written.and(closed)
+}
+
+/// The number that the server has given a feed.
+pub(crate) fn number_of(feed: &ChangeFeed) -> Result<u32> {
+    match feed.reader {
+        FeedReader::Remote(number) => Ok(number),
+        FeedReader::Here(_) => Err(Code::BadHandle.into()),
+    }
+}
+
+/// A change of a tree that the server makes; stopped if nobody waits for its end.
+struct RemoteTree<'c, L: Link> {
+    remote: &'c Remote<L>,
+    who: &'c Caller,
+    number: u32,
+    has_ended: bool,
+}
+
+impl<L: Link> RemoteTree<'_, L> {
+    fn ask<T: for<'r> Take<'r>>(&self, question: TreeQuestion<'_>) -> Result<T> {
+        self.remote.call(number::change_tree, self.who, |out| question.put(out))
+    }
+}
+
+impl<L: Link> Drop for RemoteTree<'_, L> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            // The watcher has panicked, or the session has ended: then the server stops it.
+            let _ = self.ask::<()>(TreeQuestion::Leave { tree: self.number });
+        }
+    }
+}
+
+/// Changes a tree, and tells a watcher of the progress.
+pub(crate) fn change_tree<L: Link>(
+    remote: &Remote<L>,
+    who: &Caller,
+    dir: Node,
+    change: &TreeChange,
+    watch: &TreeWatch<'_>,
+) -> Result<TreeChanged> {
+    let change = change.to_bytes()?;
+    let mut tree = RemoteTree { remote, who, number: 0, has_ended: true };
+    tree.number = tree.ask(TreeQuestion::Begin { dir, change: &change })?;
+    tree.has_ended = false;
+    let (mut stop, mut before) = (false, 0);
+    loop {
+        let next = TreeQuestion::Next { tree: tree.number, stop };
+        let ((inodes, failures), done): ((u64, Vec<TreeFailure>), Option<TreeChanged>) =
+            tree.ask(next).inspect_err(|_| tree.has_ended = true)?;
+        tree.has_ended = done.is_some();
+        if !stop && (inodes != before || !failures.is_empty()) {
+            before = inodes;
+            stop = watch(&TreeStep { inodes, failures: &failures }).is_break();
+        }
+        if let Some(done) = done {
+            return Ok(done);
+        }
+    }
 }

@@ -224,6 +224,7 @@ impl Session {
 
     /// Calls a server that sleeps.
     #[cold]
+    #[allow(clippy::host_endian_bytes, reason = "the kernel reads a number of its own")]
     fn ring(&self) {
         let bells = &self.welcome.bells;
         let bell = &bells[rustix::thread::sched_getcpu() % bells.len()];

@@ -2,8 +2,10 @@
 
 use crate::calls::{How, Node, Opened, ROWS};
 use crate::client::Link;
+use crate::feeds::Feeds;
 use crate::nodes::Nodes;
 use crate::serve::{Client, Host};
+use crate::trees::Trees;
 use crate::wire::{Put, Reader, Take, Writer, put_caller, take_caller};
 use shoal_engine::{
     Attr, BatchOp, Caller, ChangeMark, Cookies, Error, Fallocate, Fields, FileKind, Filter,
@@ -27,7 +29,8 @@ pub struct Asker {
 impl Asker {
     /// Begins a session of this caller. An owner's may use all rows.
     pub fn new(host: Arc<dyn Host>, who: Caller, is_owner: bool) -> Asker {
-        Asker { client: Client { host, nodes: Nodes::default(), is_owner }, who }
+        let (nodes, feeds, trees) = (Nodes::default(), Feeds::default(), Trees::default());
+        Asker { client: Client { host, nodes, feeds, trees, is_owner }, who }
     }
 
     /// Asks what may be no question.

@@ -16,7 +16,8 @@
 //! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
 //! | [`connect`] | the client's end |
-//! | `nodes`, `gate`, [`serve`] | what a session has open, and the answer to a question |
+//! | `nodes`, `feeds`, `trees` | what a session has open, reads and changes at its server |
+//! | `gate`, [`serve`] | the answer to a question |
 //! | `served` | the lanes of a session at its server |
 //! | [`server`] | the server's end |
 //! | `fuzzing` | sessions without a connection, for fuzz targets and tests |
@@ -39,9 +40,11 @@ pub mod memory;
 
 pub mod connect;
 
+mod feeds;
 mod nodes;
 
 mod gate;
+mod trees;
 
 pub mod serve;
 
@@ -52,7 +55,9 @@ pub mod server;
 #[doc(hidden)]
 pub mod fuzzing;
 
-pub use calls::{AT_END, Calls, EachEntry, Effect, How, Node, Opened, ROWS};
+pub use calls::{
+    AT_END, Calls, ChangeFeed, EachEntry, Effect, FeedReader, How, Node, Opened, ROWS, TreeWatch,
+};
 pub use client::Remote;
 pub use connect::Session;
 pub use peer::{Peer, groups_of, peer_of};

@@ -1,15 +1,17 @@
 //! The answer to a question, whatever brings it.
 
 use crate::calls::{self, Calls, Effect, Node, Opened, ROWS, number};
+use crate::feeds::Feeds;
 use crate::gate::{Admit, Gate};
 use crate::nodes::{Nodes, Open, close, release};
+use crate::trees::Trees;
 use crate::wire::{
-    CHANGES_MAX, INODES_MAX, NAMES_MAX, Put, READ_MAX, Reader, Take, Writer, put_entry, too_many,
-    too_much,
+    CHANGES_MAX, INODES_MAX, NAMES_MAX, Put, READ_MAX, Reader, Take, TreeQuestion, Writer,
+    put_entry, too_many, too_much,
 };
 use shoal_engine::{
-    BatchOp, Caller, Code, Error, Fields, Filter, Freshness, Ino, Listing, Result, must_not_wait,
-    refuse_to_wait,
+    BatchOp, Caller, ChangeMark, Code, Error, Fields, Filter, Freshness, Ino, Listing, Result,
+    TreeChange, must_not_wait, refuse_to_wait,
 };
 use std::sync::Arc;
 
@@ -62,6 +64,9 @@ pub(crate) fn is_slow(number: u16) -> bool {
             | number::set_quota
             | number::remove_quota
             | number::revoke_tokens
+            | number::changes
+            | number::next_changes
+            | number::change_tree
     )
 }
 
@@ -102,6 +107,10 @@ pub(crate) struct Client {
     pub host: Arc<dyn Host>,
     /// Its open nodes.
     pub nodes: Nodes,
+    /// The change feeds that it reads.
+    pub feeds: Feeds,
+    /// The changes of trees that it has begun.
+    pub trees: Trees,
     /// It may do all that the volume's owner may.
     pub is_owner: bool,
 }
@@ -159,6 +168,26 @@ impl Client {
                 gate.calls.inodes(who, after, at_most)?.put(&mut out);
                 Ok(())
             }
+            number::changes => {
+                let (dir, since): (Node, Option<ChangeMark>) = Take::take(&mut args)?;
+                args.end()?;
+                let feed = gate.calls.changes(who, dir.admit(&mut gate)?, since)?;
+                let (mark, has_all_removed) = (feed.mark, feed.has_all_removed);
+                ((self.feeds.add(feed)?, mark), has_all_removed).put(&mut out);
+                Ok(())
+            }
+            number::next_changes => {
+                let feed = u32::take(&mut args)?;
+                args.end()?;
+                self.feeds.next(gate.calls, who, feed)?.put(&mut out);
+                Ok(())
+            }
+            number::end_changes => {
+                let feed = u32::take(&mut args)?;
+                args.end()?;
+                self.feeds.end(feed)
+            }
+            number::change_tree => self.change_tree(&mut gate, who, &mut args, &mut out),
             _ => calls::answer(&mut gate, who, &mut args, &mut out),
         }
     }
@@ -167,6 +196,36 @@ impl Client {
     pub(crate) fn close(&self, node: Node) -> bool {
         let open = self.nodes.remove(node);
         open.map(|open| release(self.host.calls(), open)).is_some()
+    }
+
+    /// Makes the changes of trees that have begun.
+    pub(crate) fn run_trees(&self) {
+        let finish = || {
+            if let Some(owed) = self.host.owed() {
+                owed();
+            }
+        };
+        self.trees.run(self.host.calls(), &finish);
+    }
+
+    fn change_tree(
+        &self,
+        gate: &mut Gate<'_>,
+        who: &Caller,
+        args: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<()> {
+        let question = TreeQuestion::take(args)?;
+        args.end()?;
+        match question {
+            TreeQuestion::Begin { dir, change } => {
+                let (dir, change) = (dir.admit(gate)?, TreeChange::from_bytes(change)?);
+                self.trees.begin(gate.calls, who, dir, change)?.put(out);
+            }
+            TreeQuestion::Next { tree, stop } => self.trees.next(tree, stop)?.put(out),
+            TreeQuestion::Leave { tree } => self.trees.leave(tree)?,
+        }
+        Ok(())
     }
 
     fn get(

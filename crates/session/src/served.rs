@@ -2,11 +2,13 @@
 
 use crate::calls::Node;
 use crate::connect::{BECOME, PART, REST, word};
+use crate::feeds::Feeds;
 use crate::lane::{self, Door, Watch};
 use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::nodes::Nodes;
 use crate::peer::Peer;
 use crate::serve::{Client, Host, Owed, is_slow, panicked};
+use crate::trees::Trees;
 use crate::wire::{Put, Reader, Writer, take_caller};
 use parking_lot::Mutex;
 use rustix::thread::futex;
@@ -134,7 +136,13 @@ impl Served {
             watcher: AtomicU32::new(0),
             gone: AtomicBool::new(false),
             answered: AtomicU64::new(0),
-            client: Client { host, nodes: Nodes::default(), is_owner },
+            client: Client {
+                host,
+                nodes: Nodes::default(),
+                feeds: Feeds::default(),
+                trees: Trees::default(),
+                is_owner,
+            },
             memory,
             lanes: std::array::from_fn(|_| Lane::default()),
             todo: AtomicU32::new(0),
@@ -161,6 +169,11 @@ impl Served {
     /// Number of files that it has open.
     pub(crate) fn open_nodes(&self) -> usize {
         self.client.nodes.len()
+    }
+
+    /// Stops what would go on without the client.
+    pub(crate) fn stop(&self) {
+        self.client.trees.end();
     }
 
     /// Answers at most one question, so that sessions take turns. Quick ones at once, in memory of
@@ -293,6 +306,7 @@ impl Served {
                     owed();
                 }
                 self.reply(lane, outcome, &mut answer);
+                self.client.run_trees();
             }
             Work::Answer { lane, outcome, mut answer, owed } => {
                 owed();

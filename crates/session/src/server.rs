@@ -210,6 +210,7 @@ impl Drop for Server {
             // One that has panicked has said so.
             let _ = thread.join();
         }
+        self.shared.sessions.read().values().for_each(|session| session.stop());
         self.shared.crew.end();
         let sessions = std::mem::take(&mut *self.shared.sessions.write());
         for session in sessions.into_values() {
@@ -426,6 +427,7 @@ impl Shared {
         session.gone.store(true, Ordering::SeqCst);
         // Its end would be told again and again, as long as a call keeps the session.
         let _ = epoll::delete(&self.door, &session.socket);
+        session.stop();
         for (looker, bell) in self.lookers.iter().zip(&session.bells) {
             // The client may have given its bells to another process: they would stay.
             let _ = epoll::delete(&looker.events, bell);

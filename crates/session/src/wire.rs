@@ -6,12 +6,13 @@
 
 use crate::calls::{How, Node, Opened};
 use shoal_engine::{
-    Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Corrupt, DeviceFailure, DirEntry, Error,
-    Fallocate, Fields, FileKind, Filter, Freshness, Generation, Handle, Ino, Listing, Quota,
-    QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, SetTime, Stat, StatFs, Time,
-    Token, Totals, XattrFlags,
+    Attr, BatchOp, Caller, Change, ChangeKind, ChangeMark, ChangedName, Code, Cookies, Corrupt,
+    DeviceFailure, DirEntry, Error, Fallocate, Fields, FileKind, Filter, Freshness, Generation,
+    Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr,
+    SetTime, Stat, StatFs, Time, Token, Totals, TreeChanged, TreeFailure, XattrFlags,
 };
 use std::ops::{Bound, RangeInclusive};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Takes values off a message.
@@ -147,7 +148,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Bytes written so far.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len() - self.begin
     }
 
@@ -258,6 +259,10 @@ structs! {
     Filter { name, kinds, uid, gid, size, mtime, ctime }
     Listing { cookies, want, filter }
     Corrupt { object, addr, rule }
+    ChangedName { dir, dir_path, name }
+    Change { kind, ino, generation, file, names, from, more }
+    TreeFailure { path, ino, error }
+    TreeChanged { inodes, failures, cancelled }
 }
 
 /// Nanoseconds of a second.
@@ -517,7 +522,7 @@ macro_rules! lists {
     )*};
 }
 
-lists!(Vec<u8> RootInfo Quota Attr FileKind Result<Stat>);
+lists!(Vec<u8> RootInfo Quota Attr FileKind Result<Stat> Change ChangedName TreeFailure);
 
 impl Put for Box<[u8]> {
     fn put(&self, out: &mut Writer<'_>) {
@@ -528,6 +533,18 @@ impl Put for Box<[u8]> {
 impl Take<'_> for Box<[u8]> {
     fn take(from: &mut Reader<'_>) -> Result<Box<[u8]>> {
         <&[u8]>::take(from).map(Box::from)
+    }
+}
+
+impl Put for Arc<[u8]> {
+    fn put(&self, out: &mut Writer<'_>) {
+        (&self[..]).put(out);
+    }
+}
+
+impl Take<'_> for Arc<[u8]> {
+    fn take(from: &mut Reader<'_>) -> Result<Arc<[u8]>> {
+        <&[u8]>::take(from).map(Arc::from)
     }
 }
 
@@ -707,6 +724,12 @@ values! {
         3 Fallocate::ZeroRange { keep_size: false } => Fallocate::ZeroRange { keep_size: false },
         4 Fallocate::ZeroRange { keep_size: true } => Fallocate::ZeroRange { keep_size: true },
     }
+    ChangeKind "a change of kind" {
+        1 ChangeKind::Created => ChangeKind::Created,
+        2 ChangeKind::Changed => ChangeKind::Changed,
+        3 ChangeKind::Renamed => ChangeKind::Renamed,
+        4 ChangeKind::Removed => ChangeKind::Removed,
+    }
     Seek "a kind of seek" {
         0 Seek::Data => Seek::Data,
         1 Seek::Hole => Seek::Hole,
@@ -840,6 +863,59 @@ impl<'a> Take<'a> for BatchOp<'a> {
     }
 }
 
+/// A question of [`Calls::change_tree`](crate::Calls::change_tree): a change may take minutes, so
+/// the server begins it, and is asked for its progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TreeQuestion<'a> {
+    /// Begins a change of a directory; the answer is its number.
+    Begin {
+        /// The directory.
+        dir: Node,
+        /// The change as bytes.
+        change: &'a [u8],
+    },
+    /// Waits for progress, but not long. The answer has the number of inodes changed so far, new
+    /// failures, and the result if the change has ended, whose number is then free.
+    Next {
+        /// Number of the change.
+        tree: u32,
+        /// The change ends after the present step.
+        stop: bool,
+    },
+    /// Stops a change whose result is not wanted.
+    Leave {
+        /// Number of the change.
+        tree: u32,
+    },
+}
+
+impl Put for TreeQuestion<'_> {
+    fn put(&self, out: &mut Writer<'_>) {
+        match *self {
+            TreeQuestion::Begin { dir, change } => (0u8, (dir, change)).put(out),
+            TreeQuestion::Next { tree, stop } => (1u8, (tree, stop)).put(out),
+            TreeQuestion::Leave { tree } => (2u8, tree).put(out),
+        }
+    }
+}
+
+impl<'a> Take<'a> for TreeQuestion<'a> {
+    fn take(from: &mut Reader<'a>) -> Result<TreeQuestion<'a>> {
+        Ok(match u8::take(from)? {
+            0 => {
+                let (dir, change) = Take::take(from)?;
+                TreeQuestion::Begin { dir, change }
+            }
+            1 => {
+                let (tree, stop) = Take::take(from)?;
+                TreeQuestion::Next { tree, stop }
+            }
+            2 => TreeQuestion::Leave { tree: Take::take(from)? },
+            other => return Err(impossible("a question of a tree of kind", other.into())),
+        })
+    }
+}
+
 /// Appends a caller. The umask is that of each call.
 pub(crate) fn put_caller(who: &Caller, out: &mut Writer<'_>) {
     ((who.uid, who.gid), who.checked).put(out);
@@ -856,4 +932,91 @@ pub(crate) fn take_caller(from: &mut Reader<'_>) -> Result<Caller> {
     }
     let groups: Result<Vec<u32>> = (0..count).map(|_| Take::take(from)).collect();
     Ok(Caller { groups: groups?.into(), checked, ..Caller::user(uid, gid) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use shoal_skip::property;
+
+    fn bytes_of(value: &impl Put) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        value.put(&mut Writer::new(&mut bytes));
+        bytes
+    }
+
+    fn name() -> impl Strategy<Value = ChangedName> {
+        (1..u64::MAX, "[a-z/]{0,9}", "[a-z]{1,9}").prop_map(|(dir, path, name)| ChangedName {
+            dir: Ino(dir),
+            dir_path: path.into_bytes().into(),
+            name: name.into_bytes(),
+        })
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let kinds = vec![ChangeKind::Created, ChangeKind::Changed, ChangeKind::Renamed];
+        let (kind, more) = (prop::sample::select(kinds), any::<bool>());
+        let names = prop::collection::vec(name(), 0..4);
+        (kind, any::<(u64, u32)>(), names, prop::option::of(name()), more).prop_map(
+            |(kind, (ino, generation), names, from, more)| Change {
+                kind,
+                ino: Ino(ino),
+                generation: Generation(generation),
+                file: Some(FileKind::Regular),
+                names,
+                from,
+                more,
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(property(256))]
+
+        #[test]
+        fn changes_come_through_as_they_are(
+            changes in prop::collection::vec(change(), 0..4), cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes = bytes_of(&changes);
+            let mut reader = Reader::new(&bytes);
+            prop_assert_eq!(&Vec::<Change>::take(&mut reader).unwrap(), &changes);
+            prop_assert!(reader.end().is_ok());
+            let short = Vec::<Change>::take(&mut Reader::new(&bytes[..cut.index(bytes.len())]));
+            prop_assert!(short.is_err());
+        }
+
+        /// Whatever the other side writes, no parser panics or takes more memory than there are
+        /// bytes.
+        #[test]
+        fn any_bytes_are_a_value_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = bytes;
+            for first in 0..4 {
+                if let Some(byte) = bytes.first_mut() {
+                    *byte = first;
+                }
+                let reader = || Reader::new(&bytes);
+                let _ = Vec::<Change>::take(&mut reader());
+                let _ = Vec::<TreeFailure>::take(&mut reader());
+                let _ = <Option<TreeChanged> as Take>::take(&mut reader());
+                let question = TreeQuestion::take(&mut reader());
+                if let Ok(TreeQuestion::Begin { change, .. }) = question {
+                    let _ = shoal_engine::TreeChange::from_bytes(change);
+                }
+                let _ = shoal_engine::TreeChange::from_bytes(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn questions_of_trees_come_through_as_they_are() {
+        for question in [
+            TreeQuestion::Begin { dir: Node(7), change: b"change" },
+            TreeQuestion::Next { tree: 1, stop: true },
+            TreeQuestion::Leave { tree: u32::MAX },
+        ] {
+            let bytes = bytes_of(&question);
+            assert_eq!(TreeQuestion::take(&mut Reader::new(&bytes)).unwrap(), question);
+        }
+    }
 }

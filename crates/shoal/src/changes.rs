@@ -3,6 +3,7 @@
 use crate::error::{Doing, Error, Result};
 use crate::raw::{self, ChangedName};
 use crate::{Dir, FileKind, Generation, Ino, Volume};
+use shoal_session::ChangeFeed;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fmt;
@@ -160,7 +161,7 @@ fn path(name: &ChangedName) -> PathBuf {
 /// An iterator over the changes below a directory; see [`Changes::since`]. It ends after an error.
 pub struct Changes {
     dir: Dir,
-    reader: raw::ChangeReader,
+    feed: ChangeFeed,
     batch: VecDeque<raw::Change>,
     ended: bool,
 }
@@ -225,22 +226,19 @@ impl Changes {
     /// from the future or from before a repair: call it again without a mark. `Unsupported` for a
     /// volume without parent pointers; those of the device, and of a sync.
     pub fn since(dir: &Dir, mark: Option<&Mark>) -> Result<Changes> {
-        let begin = |volume: &raw::Volume| {
-            volume.changes().since(dir.who(), dir.0.ino, mark.map(|mark| &mark.0))
-        };
-        let reader = dir.volume().opened_here().and_then(begin);
-        let reader = reader.done("read the changes of directory")?;
-        Ok(Changes { dir: dir.clone(), reader, batch: VecDeque::new(), ended: false })
+        let feed = dir.calls().changes(dir.who(), dir.node(), mark.map(|mark| mark.0));
+        let feed = feed.done("read the changes of directory")?;
+        Ok(Changes { dir: dir.clone(), feed, batch: VecDeque::new(), ended: false })
     }
 
     /// The mark for the next call. Use it only after the iterator has ended without an error.
     pub fn mark(&self) -> Mark {
-        Mark(self.reader.mark())
+        Mark(self.feed.mark)
     }
 
     /// Returns whether all removed names and all paths before renames are returned.
     pub fn has_all_removed(&self) -> bool {
-        self.reader.has_all_removed()
+        self.feed.has_all_removed
     }
 }
 
@@ -249,8 +247,7 @@ impl Iterator for Changes {
 
     fn next(&mut self) -> Option<Result<Change>> {
         if self.batch.is_empty() && !self.ended {
-            let volume = self.dir.volume().opened_here();
-            match volume.and_then(|volume| volume.changes().next(&mut self.reader, BATCH)) {
+            match self.dir.calls().next_changes(self.dir.who(), &mut self.feed, BATCH) {
                 Ok(batch) => {
                     self.ended = batch.is_empty();
                     self.batch = batch.into();
@@ -266,6 +263,13 @@ impl Iterator for Changes {
 }
 
 impl FusedIterator for Changes {}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        // A session that has ended has ended it.
+        let _ = self.dir.calls().end_changes(self.dir.who(), &self.feed);
+    }
+}
 
 impl Volume {
     /// Keeps the names of removed files for [`Changes`], or stops that. The newest are kept, at

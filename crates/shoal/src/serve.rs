@@ -48,15 +48,14 @@ impl ServeOptions {
     /// Those of [`Volume::serve`].
     pub fn serve(self, top: &Dir) -> Result<Serving> {
         let start = || {
-            let volume = top.volume();
-            let raw = volume.opened_here()?;
+            let (raw, local) = top.volume().to_serve()?;
             raw::check_process(raw)?;
             let socket = match self.socket {
                 Some(socket) => socket,
                 None => default_socket(raw)?,
             };
             let shared = Shared {
-                local: volume.local()?,
+                local,
                 volume: raw.id(),
                 top: top.clone(),
                 allow_other: self.allow_other,

@@ -6,7 +6,6 @@ use crate::metadata::times;
 use crate::raw::{self, Code, ModeChange, TreeStep};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::SystemTime;
 
 /// A change of owners, permissions, lists or times of a directory and everything below it, as by
@@ -119,8 +118,9 @@ impl TreeChange {
     /// created, moved in or moved out during the call may be left out. The call first completes
     /// changes that earlier sessions have left.
     ///
-    /// # Errors `NotFound` when the directory has been removed, `StorageFull` when there is no
-    /// space to begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or
+    /// In a directory that has been removed nothing is changed.
+    ///
+    /// # Errors `StorageFull` when there is no space to begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or
     /// credentials with more than 120 groups, `InvalidInput` for a list together with something
     /// else: nothing has been changed. After the start only those of the device and of short
     /// memory; the change then goes on in the background.
@@ -139,7 +139,6 @@ impl TreeChange {
         dir: &Dir,
         watch: impl Fn(TreeChanged, &[Error]) -> ControlFlow<()> + Sync,
     ) -> Result<TreeChanged> {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
         let failed = AtomicU64::new(0);
         let watch = |step: &TreeStep<'_>| {
             let error = |failure: &raw::TreeFailure| {
@@ -150,10 +149,8 @@ impl TreeChange {
             let before = failed.fetch_add(new, Ordering::Relaxed);
             watch(TreeChanged { changed: step.inodes, failed: before + new }, &errors)
         };
-        let change = |volume: &raw::Volume| {
-            volume.tree_changes().change_tree(dir.who(), dir.0.ino, &self.0, threads, &watch)
-        };
-        let done = dir.volume().opened_here().and_then(change).done("change a tree")?;
+        let done = dir.calls().change_tree(dir.who(), dir.node(), &self.0, &watch);
+        let done = done.done("change a tree")?;
         Ok(TreeChanged { changed: done.inodes, failed: done.failures })
     }
 }

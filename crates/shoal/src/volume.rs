@@ -208,8 +208,7 @@ impl Volume {
     ///
     /// The calls are the same and mean the same as on a volume that this process has open, and are
     /// checked for the user of this process, whatever [`Credentials`](crate::Credentials) say; only
-    /// the superuser, and the user who serves the volume, may act for others. What cannot be asked
-    /// yet: [`Changes`](crate::Changes) and [`TreeChange`](crate::TreeChange) (`Unsupported`).
+    /// the superuser, and the user who serves the volume, may act for others.
     ///
     /// When the server ends, calls fail and open files are lost: connect anew.
     ///
@@ -319,16 +318,13 @@ impl Volume {
         self.0.kept.0.as_deref()
     }
 
-    /// The same, for calls that only an open volume can do.
-    pub(crate) fn opened_here(&self) -> raw::Result<&raw::Volume> {
-        let message = "this cannot be asked of a served volume yet";
-        self.raw().ok_or_else(|| raw::Error::refused(Code::NotSupported, message))
-    }
-
-    /// The calls on it, for a server.
-    pub(crate) fn local(&self) -> raw::Result<Local> {
-        self.opened_here()?;
-        self.0.kept.0.clone().map(Local::new).ok_or_else(|| Code::NotSupported.into())
+    /// The volume and the calls on it, for a server.
+    pub(crate) fn to_serve(&self) -> raw::Result<(&raw::Volume, Local)> {
+        let opened = self.0.kept.0.as_ref();
+        opened.map(|volume| (&**volume, Local::new(volume.clone()))).ok_or_else(|| {
+            let message = "another process has this volume open: it can serve it";
+            raw::Error::refused(Code::NotSupported, message)
+        })
     }
 
     /// Returns whether both are clones of one.

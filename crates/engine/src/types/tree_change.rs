@@ -56,6 +56,24 @@ pub struct TreeChanged {
 }
 
 impl TreeChange {
+    /// Returns the change as bytes, for another process.
+    ///
+    /// # Errors
+    /// `EINVAL` and `E2BIG`, as of [`crate::TreeChanges::change_tree`].
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let top = Level { dir: Ino::ROOT, generation: 0, cookie: 0 };
+        self.to_state(&Caller::root(), top).map(|state| state.to_bytes())
+    }
+
+    /// Reads a change from bytes.
+    ///
+    /// # Errors
+    /// `EINVAL` for bytes that no change has.
+    pub fn from_bytes(bytes: &[u8]) -> Result<TreeChange> {
+        let state = stored::TreeChange::decode(bytes).ok_or(Code::Invalid)?;
+        Ok(TreeChange::of_state(&state).0)
+    }
+
     /// Returns the state from which the change begins.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::posix_data::Random;
 use crate::posix_mapped::Mapping;
 use rustix::fs::OFlags;
-use shoal::{Credentials, Dir, FileOptions, Volume};
+use shoal::{Credentials, Dir, FileOptions, TreeChange, Volume};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -80,6 +80,28 @@ fn the_kernel_is_told_of_attributes_and_data() {
     assert_eq!(std::fs::read(m.path("f")).unwrap(), b"aaa");
     root.create_dir("dir").unwrap();
     assert!(std::fs::metadata(m.path("dir")).unwrap().is_dir());
+}
+
+#[test]
+fn the_kernel_is_told_of_changes_of_trees() {
+    let Some(m) = mount_only("") else { return };
+    let (_volume, root) = connect(&m);
+    std::fs::create_dir_all(m.path("t/d")).unwrap();
+    let mut all = vec![m.path("t"), m.path("t/d")];
+    for n in 0..300 {
+        let path = m.path(&format!("t/d/{n}"));
+        std::fs::write(&path, "1").unwrap();
+        all.push(path);
+    }
+    for uid in [1000, 1001] {
+        // The kernel knows them all.
+        assert!(all.iter().all(|path| lstat(path).unwrap().st_uid != uid));
+        let change = TreeChange::new().owner(Some(uid), None).mode("u=rwX,go=").unwrap();
+        let done = change.make(&root.open_dir("t").unwrap()).unwrap();
+        assert_eq!((done.changed(), done.failed()), (302, 0));
+        let seen = |path| (lstat(path).unwrap().st_uid, lstat(path).unwrap().st_mode & 0o077);
+        assert!(all.iter().all(|path| seen(path) == (uid, 0)));
+    }
 }
 
 /// Stores to a mapping that only the kernel knows: a session reads them, and does not undo them.

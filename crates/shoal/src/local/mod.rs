@@ -16,11 +16,11 @@ mod names;
 mod open;
 
 use shoal_engine::{
-    self as raw, Attr, BatchOp, Caller, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino,
-    Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat, StatFs,
-    Token, Totals, TotalsScan, XattrFlags,
+    self as raw, Attr, BatchOp, Caller, Change, ChangeMark, Code, Fallocate, Fields, Freshness,
+    Handle, Ino, Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat,
+    StatFs, Token, Totals, TotalsScan, TreeChange, TreeChanged, XattrFlags,
 };
-use shoal_session::{Calls, EachEntry, How, Node, Opened, Told};
+use shoal_session::{Calls, ChangeFeed, EachEntry, FeedReader, How, Node, Opened, Told, TreeWatch};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -376,6 +376,35 @@ impl Calls for Local {
     }
     fn inodes(&self, who: &Caller, after: Ino, at_most: usize) -> Result<Vec<Attr>> {
         self.scan(who, after, at_most)
+    }
+    fn changes(&self, who: &Caller, dir: Node, since: Option<ChangeMark>) -> Result<ChangeFeed> {
+        let reader = self.volume.changes().since(who, ino_of(dir), since.as_ref())?;
+        let (mark, has_all_removed) = (reader.mark(), reader.has_all_removed());
+        Ok(ChangeFeed { mark, has_all_removed, reader: FeedReader::Here(Box::new(reader)) })
+    }
+    fn next_changes(
+        &self,
+        _: &Caller,
+        feed: &mut ChangeFeed,
+        at_most: usize,
+    ) -> Result<Vec<Change>> {
+        match &mut feed.reader {
+            FeedReader::Here(reader) => self.volume.changes().next(reader, at_most),
+            FeedReader::Remote(_) => Err(Code::BadHandle.into()),
+        }
+    }
+    fn end_changes(&self, _: &Caller, _: &ChangeFeed) -> Result<()> {
+        Ok(())
+    }
+    fn change_tree(
+        &self,
+        who: &Caller,
+        dir: Node,
+        change: &TreeChange,
+        watch: &TreeWatch<'_>,
+    ) -> Result<TreeChanged> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        self.volume.tree_changes().change_tree(who, ino_of(dir), change, threads, watch)
     }
     fn entry(&self, _: &Caller, _: Node, _: &[u8], ino: Ino) -> Result<Attr> {
         self.volume.attributes().getattr(ino)

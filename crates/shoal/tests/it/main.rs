@@ -3,6 +3,7 @@
 
 mod bounds;
 mod bulk;
+mod changes;
 mod fork;
 mod hostile;
 mod library;
@@ -11,5 +12,6 @@ mod place;
 mod sessions;
 mod tokens;
 mod told;
+mod tree_change;
 mod walk_cold;
 mod whole;

@@ -54,7 +54,8 @@ fn everything_by_sessions() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.env(SERVED, "1").args(["bulk::", "library::", "like_std::", "tokens::", "whole::"]);
+    command.env(SERVED, "1").args(["bulk::", "changes::", "library::", "like_std::", "tokens::"]);
+    command.args(["tree_change::", "whole::"]);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));

@@ -1,8 +1,9 @@
 //! The library on a volume that another process serves. Here it is the same process: nothing
 //! between the two ends knows.
 
-use shoal::{Credentials, FileOptions, ServeOptions, Volume};
+use shoal::{Changes, Credentials, FileOptions, ServeOptions, TreeChange, Volume};
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -87,4 +88,47 @@ fn a_child_of_fork_and_a_dead_server_are_told() {
     assert!(error.to_string().contains("connect anew"), "{error}");
     let error = Volume::connect(&place).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+}
+
+#[test]
+fn a_session_reads_a_bounded_number_of_change_feeds() {
+    let volume = Volume::options().size(64 << 20).in_memory().unwrap();
+    let serving = volume.serve(ServeOptions::new().socket(socket())).unwrap();
+    let other = Volume::connect(serving.socket()).unwrap();
+    let there = other.root(Credentials::current());
+    let mut feeds: Vec<_> = (0..16).map(|_| Changes::since(&there, None).unwrap()).collect();
+    let refused = Changes::since(&there, None).err().unwrap();
+    assert_eq!(refused.kind(), std::io::ErrorKind::OutOfMemory, "{refused}");
+    feeds.pop();
+    feeds.push(Changes::since(&there, None).unwrap());
+    assert!(feeds.into_iter().all(|feed| feed.count() == 1));
+    // Each session has its own.
+    let third = Volume::connect(serving.socket()).unwrap();
+    let there = third.root(Credentials::current());
+    assert_eq!(Changes::since(&there, None).unwrap().count(), 1);
+}
+
+/// The change stops with the server, and leaves nothing that would go on or be in use.
+#[test]
+fn a_change_of_a_tree_ends_with_its_server() {
+    let volume = Volume::options().size(64 << 20).in_memory().unwrap();
+    let root = volume.root(Credentials::root());
+    for n in 0..3000 {
+        root.create_new(format!("{n}")).unwrap();
+    }
+    let serving = volume.serve(ServeOptions::new().socket(socket())).unwrap();
+    let other = Volume::connect(serving.socket()).unwrap();
+    // Of what this user may not change there is more to tell than fits into an answer.
+    let there = other.root(Credentials::user(1000, 1000));
+    let serving = std::sync::Mutex::new(Some(serving));
+    let change = TreeChange::new().mode("a+x").unwrap();
+    let done = change.make_watched(&there, |_, _| {
+        drop(serving.lock().unwrap().take());
+        ControlFlow::Continue(())
+    });
+    assert!(done.unwrap_err().to_string().contains("connect anew"));
+    assert!(serving.into_inner().unwrap().is_none());
+    assert_eq!(change.make(&root).unwrap().changed(), 3001);
+    drop((there, other, root));
+    volume.close().unwrap();
 }

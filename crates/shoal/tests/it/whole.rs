@@ -300,9 +300,7 @@ fn iterators_end_for_good() {
     root.write("a", "1").unwrap();
     ends_for_good(root.entries().unwrap());
     ends_for_good(root.walk().into_iter());
-    if !crate::place::is_served() {
-        ends_for_good(shoal::Changes::since(&root, None).unwrap());
-    }
+    ends_for_good(shoal::Changes::since(&root, None).unwrap());
     let names: Vec<_> =
         root.entries().unwrap().map(|it| it.unwrap().file_name().to_owned()).collect();
     assert_eq!(names, ["a"]);
