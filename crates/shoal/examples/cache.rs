@@ -2,12 +2,16 @@
 //! transaction.
 //!
 //! ```sh
-//! cargo run -p shoal --example cache [VOLUME [DIRECTORY]]
+//! cargo run -p shoal --example cache [[--connect] VOLUME [DIRECTORY]]
 //! ```
 //!
 //! A new entry and the eviction of those that make room for it are one batch. So neither a reader
 //! nor a crash ever finds more than the bound, or half of an entry. Entries that are never synced
 //! may be lost in a crash, the last ones first, which is right for a cache: it pays for no flush.
+//!
+//! Several processes share a cache, too: the first one serves the volume
+//! ([`shoal::Volume::serve`]), and the others connect to it. Each has a part of the bound for what
+//! it puts, and reads what any of them has put.
 
 mod common;
 
@@ -16,6 +20,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// Bytes of a cache.
+const BYTES_MAX: u64 = 10_000;
+/// Processes that share one.
+const PROCESSES: usize = 4;
 /// File of the keys in the order of their last use, written when the cache is closed.
 const ORDER: &str = "order";
 
@@ -144,6 +152,55 @@ impl Cache {
     }
 }
 
+/// A cache that several processes use at the same time. They must put the same value for the same
+/// key, as what is fetched from one address.
+struct Shared {
+    own: Cache,
+    others: Vec<Dir>,
+}
+
+impl Shared {
+    /// Opens part `number` of a cache in `parts` parts, each of which has one process.
+    fn open(dir: &Dir, parts: usize, number: usize, bytes_max: u64) -> Result<Shared> {
+        let part = |number: usize| dir.create_dir_all(format!("part-{number}"));
+        let others = (0..parts).filter(|other| *other != number);
+        let others = others.map(|other| part(other)?.create_dir_all("entries"));
+        let own = Cache::open(part(number)?, bytes_max / parts as u64)?;
+        Ok(Shared { own, others: others.collect::<Result<_>>()? })
+    }
+
+    /// Returns the value of a key, whoever has put it.
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        if let Some(value) = self.own.get(key)? {
+            return Ok(Some(value));
+        }
+        for entries in &self.others {
+            match entries.read(file_name(key)) {
+                Ok(value) => return Ok(Some(value)),
+                Err(e) if e.kind() == ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The work of each process: it uses what the others have put, and puts what is missing.
+fn use_shared(dir: &Dir, number: usize) -> Result<()> {
+    let cache = Shared::open(dir, PROCESSES, number, BYTES_MAX)?;
+    for n in 0..400 {
+        // Each begins somewhere else.
+        let n = (n + 5 * number) % 20;
+        let key = format!("https://example.invalid/{n}");
+        match cache.get(&key)? {
+            Some(value) => assert_eq!(value, [n as u8; 300], "whole"),
+            None => cache.own.put(&key, &[n as u8; 300])?,
+        }
+        assert!(bytes_of(&cache.own)? <= BYTES_MAX / PROCESSES as u64);
+    }
+    cache.own.close()
+}
+
 /// The file name of a key: a name is at most 255 bytes, without slashes. The key itself would do if
 /// it were always one.
 fn file_name(key: &str) -> String {
@@ -167,9 +224,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = common::Place::from_arguments("cache");
     let volume = place.open()?;
     let dir = place.directory(&volume, 0, "cache")?;
+    if let Some(number) = common::Place::process() {
+        return Ok(use_shared(&dir.create_dir_all("shared")?, number)?);
+    }
 
     // Ten entries of 1,000 bytes fit. "a" is used all the time, the others once.
-    let bytes_max = 10_000;
+    let bytes_max = BYTES_MAX;
     let cache = Cache::open(dir.clone(), bytes_max)?;
     cache.put("a", &[b'a'; 1000])?;
     for n in 0..500 {
@@ -212,6 +272,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     cache.put("b", b"small")?;
     assert_eq!(cache.get("a")?, None);
     assert!(cache.get("https://example.invalid/491")?.is_some());
+
+    // Processes share another one.
+    place.run_processes(&volume, PROCESSES)?;
     println!("{} bytes of at most {bytes_max} in the cache", bytes_of(&cache)?);
     Ok(())
 }

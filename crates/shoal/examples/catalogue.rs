@@ -2,7 +2,7 @@
 //! depends on what has changed, not on how large the tree is.
 //!
 //! ```sh
-//! cargo run -p shoal --example catalogue [VOLUME [DIRECTORY [CATALOGUE]]]
+//! cargo run -p shoal --example catalogue [[--connect] VOLUME [DIRECTORY [CATALOGUE]]]
 //! ```
 //!
 //! The catalogue is a file of the host: the mark of its moment, then each path, with NUL between

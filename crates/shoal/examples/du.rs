@@ -1,7 +1,7 @@
 //! Sizes by directory, as `du` counts them, by a walk on several threads.
 //!
 //! ```sh
-//! cargo run -p shoal --example du [VOLUME [DIRECTORY]]
+//! cargo run -p shoal --example du [[--connect] VOLUME [DIRECTORY]]
 //! ```
 //!
 //! The walk hands out each entry with its metadata, so nothing is looked up a second time. With

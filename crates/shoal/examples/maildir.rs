@@ -1,8 +1,11 @@
-//! Maildir: several threads deliver messages, a reader takes them and marks them as seen.
+//! Maildir: four processes deliver messages, a reader takes them and marks them as seen.
 //!
 //! ```sh
-//! cargo run -p shoal --example maildir [VOLUME [DIRECTORY]]
+//! cargo run -p shoal --example maildir [[--connect] VOLUME [DIRECTORY]]
 //! ```
+//!
+//! The reader has the volume open, and serves it to the others ([`shoal::Volume::serve`]), which
+//! connect to it. With `--connect` all of them connect: to a mount, or to `shoal serve`.
 //!
 //! A message is written into `tmp`, renamed into `new` when it is whole, and renamed into `cur`
 //! with its flags when the reader has seen it. Nobody locks anything: names are unique, and a
@@ -10,7 +13,7 @@
 //!
 //! On other filesystems a delivery needs two flushes: one of the file, then one of the directory.
 //! In Shoal the order of changes is strict: if the name in `new` survives a crash, the contents do.
-//! So one [`File::sync_all`](shoal::File::sync_all) after the rename is enough, and threads that
+//! So one [`File::sync_all`](shoal::File::sync_all) after the rename is enough, and those who
 //! deliver at the same time share it.
 
 mod common;
@@ -21,7 +24,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const THREADS: usize = 4;
+const PROCESSES: usize = 4;
 const MESSAGES: usize = 50;
 
 /// A mailbox. Cheap to clone, and may be shared between threads, as directories are.
@@ -48,7 +51,7 @@ impl Maildir {
 
     /// Delivers a message. When this returns the message survives a crash; a crash before leaves
     /// all of it in `new`, or a file in `tmp` that nobody reads.
-    fn deliver(&self, parts: &[&[u8]]) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
+    fn deliver(&self, parts: &[&[u8]]) -> Result<String> {
         let name = unique_name();
         let mut file = self.tmp.create_new(&name)?;
         for part in parts {
@@ -100,34 +103,32 @@ fn unique_name() -> String {
     format!("{}.M{}P{}Q{counter}.{host}", now.as_secs(), now.subsec_micros(), std::process::id())
 }
 
+/// Delivers messages: the work of each process.
+fn deliver_some(mailbox: &Maildir, process: usize) -> Result<(), Box<dyn std::error::Error>> {
+    for n in 0..MESSAGES {
+        let subject = format!("Subject: message {n} of process {process}\r\n\r\n");
+        mailbox.deliver(&[subject.as_bytes(), b"Hello.\r\n"])?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let place = common::Place::from_arguments("maildir");
     let volume = place.open()?;
     let mailbox = Maildir::open(place.directory(&volume, 0, "users/ada/Maildir")?)?;
-    let before = mailbox.messages()?.len();
+    if let Some(process) = common::Place::process() {
+        return deliver_some(&mailbox, process);
+    }
+    let before = mailbox.messages()?;
 
     // Several servers deliver at the same time.
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| {
-            let mailbox = mailbox.clone();
-            std::thread::spawn(move || -> Result<Vec<String>, String> {
-                let deliver = |n| {
-                    let subject = format!("Subject: message {n} of thread {thread}\r\n\r\n");
-                    mailbox.deliver(&[subject.as_bytes(), b"Hello.\r\n"])
-                };
-                let names = (0..MESSAGES).map(deliver).collect::<Result<_, _>>();
-                names.map_err(|e| e.to_string())
-            })
-        })
-        .collect();
-    let mut delivered = Vec::new();
-    for thread in threads {
-        delivered.extend(thread.join().map_err(|_| "a delivery panicked")??);
-    }
+    place.run_processes(&volume, PROCESSES)?;
 
     // A reader takes them all, and answers the first.
     let mut messages = mailbox.messages()?;
-    assert_eq!(messages.len(), before + delivered.len(), "every message once");
+    let delivered: Vec<String> =
+        messages.keys().filter(|name| !before.contains_key(*name)).cloned().collect();
+    assert_eq!(delivered.len(), PROCESSES * MESSAGES, "every message once");
     for name in &delivered {
         let message = messages.get_mut(name).ok_or("a message is missing")?;
         let text = mailbox.top.read(&message.path)?;

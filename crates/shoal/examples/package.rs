@@ -3,7 +3,7 @@
 //! installation that fails changes nothing.
 //!
 //! ```sh
-//! cargo run -p shoal --example package [VOLUME [DIRECTORY]]
+//! cargo run -p shoal --example package [[--connect] VOLUME [DIRECTORY]]
 //! ```
 //!
 //! There is no staging directory, no list of what to undo, and no lock. A package manager on

@@ -1,7 +1,7 @@
 //! Paths of an inode: every file knows its names, so that they are found without a search.
 //!
 //! ```sh
-//! cargo run -p shoal --example paths [VOLUME [INODE]...]
+//! cargo run -p shoal --example paths [[--connect] VOLUME [INODE]...]
 //! ```
 //!
 //! With inode numbers (as `ls -i` shows them on a mount) it prints the paths of each, one a line.

@@ -2,7 +2,7 @@
 //! credentials of each connection's user.
 //!
 //! ```sh
-//! cargo run -p shoal --example server [VOLUME [ADDRESS]]
+//! cargo run -p shoal --example server [[--connect] VOLUME [ADDRESS]]
 //! ```
 //!
 //! With an address (`127.0.0.1:8080`) it serves until it is killed; without, it sends itself some

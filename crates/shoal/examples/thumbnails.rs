@@ -2,7 +2,7 @@
 //! is up to date is left alone.
 //!
 //! ```sh
-//! cargo run -p shoal --example thumbnails [VOLUME [DIRECTORY]]
+//! cargo run -p shoal --example thumbnails [[--connect] VOLUME [DIRECTORY]]
 //! ```
 //!
 //! Images are PPM files (`P6`, 8 bits), so that the example needs no decoder. Thumbnails are in
