@@ -168,25 +168,13 @@ impl Client {
                 gate.calls.inodes(who, after, at_most)?.put(&mut out);
                 Ok(())
             }
-            number::changes => {
-                let (dir, since): (Node, Option<ChangeMark>) = Take::take(&mut args)?;
-                args.end()?;
-                let feed = gate.calls.changes(who, dir.admit(&mut gate)?, since)?;
-                let (mark, has_all_removed) = (feed.mark, feed.has_all_removed);
-                ((self.feeds.add(feed)?, mark), has_all_removed).put(&mut out);
-                Ok(())
-            }
+            number::changes => self.changes(&mut gate, who, &mut args, &mut out),
             number::next_changes => {
                 let feed = u32::take(&mut args)?;
-                args.end()?;
                 self.feeds.next(gate.calls, who, feed)?.put(&mut out);
                 Ok(())
             }
-            number::end_changes => {
-                let feed = u32::take(&mut args)?;
-                args.end()?;
-                self.feeds.end(feed)
-            }
+            number::end_changes => self.feeds.end(u32::take(&mut args)?),
             number::change_tree => self.change_tree(&mut gate, who, &mut args, &mut out),
             _ => calls::answer(&mut gate, who, &mut args, &mut out),
         }
@@ -206,6 +194,21 @@ impl Client {
             }
         };
         self.trees.run(self.host.calls(), &finish);
+    }
+
+    fn changes(
+        &self,
+        gate: &mut Gate<'_>,
+        who: &Caller,
+        args: &mut Reader<'_>,
+        out: &mut Writer<'_>,
+    ) -> Result<()> {
+        let (dir, since): (Node, Option<ChangeMark>) = Take::take(args)?;
+        args.end()?;
+        let feed = gate.calls.changes(who, dir.admit(gate)?, since)?;
+        let (mark, has_all_removed) = (feed.mark, feed.has_all_removed);
+        ((self.feeds.add(feed)?, mark), has_all_removed).put(out);
+        Ok(())
     }
 
     fn change_tree(

@@ -62,7 +62,7 @@ struct Table {
 }
 
 impl Trees {
-    /// Begins a change, which [`Trees::run`] makes. Returns its number. `dir`: a node of the volume.
+    /// Begins a change of a node of the volume, which [`Trees::run`] makes. Returns its number.
     pub(crate) fn begin(
         &self,
         calls: &dyn Calls,

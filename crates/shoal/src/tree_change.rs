@@ -120,10 +120,11 @@ impl TreeChange {
     ///
     /// In a directory that has been removed nothing is changed.
     ///
-    /// # Errors `StorageFull` when there is no space to begin, `ArgumentListTooLong` for a mode or list of more than 24 changes or
-    /// credentials with more than 120 groups, `InvalidInput` for a list together with something
-    /// else: nothing has been changed. After the start only those of the device and of short
-    /// memory; the change then goes on in the background.
+    /// # Errors `StorageFull` when there is no space to begin, `ArgumentListTooLong` for a mode or
+    /// list of more than 24 changes or credentials with more than 120 groups, `InvalidInput` for a
+    /// list together with something else: nothing has been changed. After the start only those of
+    /// the device and of short memory; the change then goes on in the background. On a volume that
+    /// another process serves, also those of the session; the change then ends.
     pub fn make(&self, dir: &Dir) -> Result<TreeChanged> {
         self.make_watched(dir, |_, _| ControlFlow::Continue(()))
     }
