@@ -2,27 +2,23 @@
 //!
 //! Both doors see one truth. What a call of a session has changed, and the kernel may know
 //! ([`crate::known`]), the kernel is told before the call returns: names that it has, or has been
-//! told do not exist, listings, attributes, pages. And data that only the kernel has, in dirty pages
-//! of a mapping, is written before a session reads or writes that file.
+//! told do not exist, listings, attributes, pages. And data that only the kernel has, in dirty
+//! pages of a mapping, is written before a session reads or writes that file.
 //!
 //! A notice waits for locks that callers hold in the kernel. So the thread that makes a session's
 //! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
 
 use crate::notices::Notice;
 use crate::session::Session;
-use shoal::raw::Local;
-use shoal::raw::{Ino, Result, must_not_wait, refuse_to_wait};
+use shoal::raw::{Ino, Local, Result, must_not_wait, refuse_to_wait};
 use shoal_session::{Calls, Host, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
 
 thread_local! {
-    /// What the calls of this thread have changed, and the kernel has not been told.
+    /// Changes by the calls of this thread that the kernel has not been told of.
     static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
 }
-
-/// Notices to be sent one by one, at most; after more, the kernel is told in other words.
-const OWED_MAX: usize = 4096;
 
 /// A mounted volume, as the host of sessions.
 pub(crate) struct Door {
@@ -92,7 +88,7 @@ impl Kernel {
     fn owe(&self, notice: Notice) {
         OWED.with(|owed| {
             let owed = &mut *owed.borrow_mut();
-            if owed.last() != Some(&notice) && owed.len() < OWED_MAX {
+            if owed.last() != Some(&notice) {
                 owed.push(notice);
             }
         });

@@ -1,9 +1,9 @@
-//! What the kernel may know: the inodes that it was ever given, roughly.
+//! The inodes that the kernel may know: roughly those that it was ever given.
 //!
 //! Who changes the volume by another way than this mount ([`crate::doors`]) has to tell the kernel,
 //! but not of what it cannot know: a notice is a system call, and takes longer than most changes. A
-//! bit for each inode, by a hash of its number, is set when the kernel is given the inode, and never
-//! cleared. A set bit that means nothing costs a notice.
+//! bit for each inode, by a hash of its number, is set when the kernel is given the inode, and
+//! never cleared. A set bit that means nothing costs a notice.
 
 use shoal::raw::Ino;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +37,8 @@ impl Known {
         (&self.words[(bit / 64) as usize], 1 << (bit % 64))
     }
 
-    /// Notes that the kernel is about to be given an inode. Before its attributes are read: a change
-    /// that they do not show finds the note.
+    /// Notes that the kernel is about to be given an inode. Before its attributes are read: a
+    /// change that they do not show finds the note.
     #[inline]
     pub(crate) fn give(&self, ino: Ino) {
         let (word, bit) = self.place(ino);

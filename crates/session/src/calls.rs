@@ -2,10 +2,9 @@
 //!
 //! A call names a file by a [`Node`], which is open, and a path below it. One implementation makes
 //! the calls on an open volume (the library's), another one sends them to the process that serves
-//! it ([`crate::client`]). The list is a table ([`crate::rows`]): from each line come the method
+//! it ([`crate::client`]). The list is a table: from each line come the method
 //! of [`Calls`], what sends it, and what answers it.
 
-use crate::rows::rows;
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeMark, ChangeReader, DirEntry, Fallocate, Fields,
     Freshness, Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo,
@@ -89,7 +88,80 @@ pub type TreeWatch<'c> = dyn Fn(&TreeStep<'_>) -> ControlFlow<()> + Sync + 'c;
 /// `false` ends it.
 pub type EachEntry<'c> = dyn FnMut(&DirEntry<'_>, Result<Stat>) -> bool + 'c;
 
-rows! {
+/// The types of the table, for what is made of it elsewhere.
+pub(crate) mod types {
+    pub(crate) use super::{EachEntry, How, Opened};
+    pub(crate) use shoal_engine::{
+        Attr, BatchOp, Change, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
+        Quota, QuotaLimits, RenameFlags, Rights, RootInfo, Seek, SetAttr, Stat, StatFs, Token,
+        Totals, XattrFlags,
+    };
+    pub(crate) use std::time::Duration;
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Its number, which is never used again.
+    pub number: u16,
+    /// The name of the call.
+    pub name: &'static str,
+    /// Its effect on the volume.
+    pub effect: Effect,
+}
+
+/// Makes the trait and the list of rows of the table.
+macro_rules! declare {
+    (
+        $($(#[$doc:meta])* $number:literal $name:ident $effect:ident (
+            $($arg:ident : $type:ty),* $(,)?
+        ) -> $result:ty;)*
+        by hand:
+        $($(#[$hand_doc:meta])* $hand_number:literal $hand:ident $hand_effect:ident (
+            $($hand_arg:ident : $hand_type:ty),* $(,)?
+        ) -> $hand_result:ty;)*
+    ) => {
+        /// The calls, made for a caller.
+        ///
+        /// # Errors
+        /// Those of the engine's call of the same meaning; of a session besides those of its
+        /// connection.
+        pub trait Calls: Send + Sync {
+            $(
+                $(#[$doc])*
+                #[allow(clippy::missing_errors_doc, reason = "said of the trait")]
+                fn $name(&self, who: &Caller, $($arg: $type),*) -> Result<$result>;
+            )*
+            $(
+                $(#[$hand_doc])*
+                #[allow(clippy::missing_errors_doc, reason = "said of the trait")]
+                fn $hand(&self, who: &Caller, $($hand_arg: $hand_type),*) -> Result<$hand_result>;
+            )*
+        }
+
+        /// All rows, in the order of their numbers.
+        pub const ROWS: &[Row] = &[
+            $(Row {
+                number: $number, name: stringify!($name), effect: Effect::$effect,
+            },)*
+            $(Row {
+                number: $hand_number, name: stringify!($hand), effect: Effect::$hand_effect,
+            },)*
+        ];
+
+        /// Numbers of the rows.
+        #[allow(non_upper_case_globals, dead_code, reason = "named as the calls; not all are used")]
+        pub(crate) mod number {
+            $(pub(crate) const $name: u16 = $number;)*
+            $(pub(crate) const $hand: u16 = $hand_number;)*
+        }
+    };
+}
+
+/// The table: passes it to a macro that makes something of it.
+macro_rules! table {
+    ($make:ident) => {
+        $make! {
     /// Attributes of what a path leads to. The empty path is the node itself.
     1 find Reads (dir: Node, path: &[u8], follow: bool) -> Attr;
     /// Attributes of an open node.
@@ -224,4 +296,10 @@ rows! {
     74 change_tree Changes (
         dir: Node, change: &TreeChange, watch: &TreeWatch<'_>
     ) -> TreeChanged;
+        }
+    };
 }
+
+pub(crate) use table;
+
+table!(declare);

@@ -1,6 +1,7 @@
 //! The calls of a client: each is sent to the server, and its answer awaited.
 
-use crate::calls::{Calls, ChangeFeed, FeedReader, How, Node, TreeWatch, number};
+use crate::calls::types::*;
+use crate::calls::{AT_END, Calls, ChangeFeed, FeedReader, How, Node, TreeWatch, number, table};
 use crate::wire::{Put, Reader, Take, TreeQuestion, Writer};
 use shoal_engine::{Caller, Code, Result, TreeChange, TreeChanged, TreeFailure, TreeStep};
 
@@ -262,7 +263,31 @@ macro_rules! by_hand {
     };
 }
 
-pub(crate) use by_hand;
+/// The client's half of the table.
+macro_rules! remote {
+    (
+        $($(#[$doc:meta])* $number:literal $name:ident $effect:ident (
+            $($arg:ident : $type:ty),* $(,)?
+        ) -> $result:ty;)*
+        by hand:
+        $($(#[$hand_doc:meta])* $hand_number:literal $hand:ident $hand_effect:ident (
+            $($hand_arg:ident : $hand_type:ty),* $(,)?
+        ) -> $hand_result:ty;)*
+    ) => {
+        impl<L: Link> Calls for Remote<L> {
+            $(
+                fn $name(&self, who: &Caller, $($arg: $type),*) -> Result<$result> {
+                    self.call($number, who, |_out| {
+                        $(Put::put(&$arg, _out);)*
+                    })
+                }
+            )*
+            by_hand! {}
+        }
+    };
+}
+
+table!(remote);
 
 /// Reads what is behind the part of a file that is in `into` from `before` on.
 pub(crate) fn rest(

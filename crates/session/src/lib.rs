@@ -4,7 +4,6 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `rows` | the macro of the table |
 //! | `told` | notices of changes to a mount |
 //! | [`calls`] | the calls: one line each, from which all the rest is made |
 //! | [`wire`] | their bytes |
@@ -22,7 +21,6 @@
 //! | [`server`] | the server's end |
 //! | `fuzzing` | sessions without a connection, for fuzz targets and tests |
 
-mod rows;
 mod told;
 
 pub mod calls;
@@ -56,12 +54,12 @@ pub mod server;
 pub mod fuzzing;
 
 pub use calls::{
-    AT_END, Calls, ChangeFeed, EachEntry, Effect, FeedReader, How, Node, Opened, ROWS, TreeWatch,
+    AT_END, Calls, ChangeFeed, EachEntry, Effect, FeedReader, How, Node, Opened, ROWS, Row,
+    TreeWatch,
 };
 pub use client::Remote;
 pub use connect::Session;
 pub use peer::{Peer, groups_of, peer_of};
-pub use rows::Row;
 pub use serve::{Host, Owed};
 pub use server::{Load, Server};
 pub use told::Told;

@@ -1,13 +1,14 @@
 //! The answer to a question, whatever brings it.
 
-use crate::calls::{self, Calls, Effect, Node, Opened, ROWS, number};
+use crate::calls::types::*;
+use crate::calls::{self, Calls, Effect, Node, Opened, ROWS, number, table};
 use crate::feeds::Feeds;
-use crate::gate::{Admit, Gate};
+use crate::gate::{Admit, Gate, Grant};
 use crate::nodes::{Nodes, Open, close, release};
 use crate::trees::Trees;
 use crate::wire::{
     CHANGES_MAX, INODES_MAX, NAMES_MAX, Put, READ_MAX, Reader, Take, TreeQuestion, Writer,
-    put_entry, too_many, too_much,
+    put_entry, too_many, too_much, unknown_row,
 };
 use shoal_engine::{
     BatchOp, Caller, ChangeMark, Code, Error, Fields, Filter, Freshness, Ino, Listing, Result,
@@ -101,6 +102,43 @@ fn changes(number: u16) -> bool {
     !depends && ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
 }
 
+/// The server's half of the table.
+macro_rules! answers {
+    (
+        $($(#[$doc:meta])* $number:literal $name:ident $effect:ident (
+            $($arg:ident : $type:ty),* $(,)?
+        ) -> $result:ty;)*
+        by hand:
+        $($(#[$hand_doc:meta])* $hand_number:literal $hand:ident $hand_effect:ident (
+            $($hand_arg:ident : $hand_type:ty),* $(,)?
+        ) -> $hand_result:ty;)*
+    ) => {
+        /// Answers a row with plain arguments: reads them, makes the call, and writes its result.
+        fn answer_plain(
+            gate: &mut Gate<'_>,
+            who: &Caller,
+            args: &mut Reader<'_>,
+            out: &mut Writer<'_>,
+        ) -> Result<()> {
+            match gate.number {
+                $($number => {
+                    $(
+                        let $arg: $type = Take::take(args)?;
+                        let $arg: $type = Admit::admit($arg, gate)?;
+                    )*
+                    args.end()?;
+                    let result: $result = gate.calls.$name(who, $($arg),*)?;
+                    Put::put(&Grant::grant(result, gate)?, out);
+                })*
+                number => return Err(unknown_row(number)),
+            }
+            Ok(())
+        }
+    };
+}
+
+table!(answers);
+
 /// A session, as far as its calls see it.
 pub(crate) struct Client {
     /// Whose volume it is.
@@ -176,7 +214,7 @@ impl Client {
             }
             number::end_changes => self.feeds.end(u32::take(&mut args)?),
             number::change_tree => self.change_tree(&mut gate, who, &mut args, &mut out),
-            _ => calls::answer(&mut gate, who, &mut args, &mut out),
+            _ => answer_plain(&mut gate, who, &mut args, &mut out),
         }
     }
 

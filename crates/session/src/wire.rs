@@ -829,9 +829,6 @@ impl Put for BatchOp<'_> {
             BatchOp::SetXattr { path, name, value } => {
                 ((8u8, *path), (*name, *value)).put(out);
             }
-            // The enumeration is of this repository; a change that is missing here is refused
-            // there.
-            _ => 255u8.put(out),
         }
     }
 }

@@ -51,7 +51,7 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     scratch.shoal(["serve", "missing"]).fails(2, &["missing"]);
 }
 
-/// What had returned is there, synced or not.
+/// Calls that had returned are there, synced or not.
 #[test]
 fn a_killed_server_loses_nothing() {
     let scratch = Scratch::with_volume();

@@ -5,7 +5,6 @@ use super::{RenameFlags, SetAttr};
 /// One change of a batch. Paths are relative to the directory in which the batch is made, and must
 /// not lead out of it. A symlink as the last component is not followed unless the variant says so.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
 pub enum BatchOp<'a> {
     /// Creates a regular file with the given contents.
     File {

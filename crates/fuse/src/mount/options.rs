@@ -88,7 +88,7 @@ pub struct MountOptions {
     pub also: Vec<String>,
 }
 
-/// Where sessions are served.
+/// The place where sessions are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sessions {

@@ -124,7 +124,7 @@ fn stores_to_a_mapping_are_neither_missed_nor_undone() {
     assert_eq!((&text[20..25], &text[100..107]), (&b"again"[..], &b"session"[..]));
 }
 
-/// What a door shows of a tree.
+/// A tree as a door shows it.
 type Seen = BTreeMap<String, (u32, u64, u64, Vec<u8>)>;
 
 fn by_mount(dir: &Path) -> Seen {
@@ -187,10 +187,10 @@ fn both_doors_show_the_same_after_each_change() {
             (5, true) => std::fs::remove_dir(&a).is_ok(),
             (5, false) => root.remove_dir(one).is_ok(),
             (6, true) => {
-                let mode = PermissionsExt::from_mode(0o600 | number as u32 % 0o100);
+                let mode = PermissionsExt::from_mode(0o600 | (number as u32 % 0o100));
                 std::fs::set_permissions(&a, mode).is_ok()
             }
-            (6, false) => root.set_permissions(one, 0o600 | number as u32 % 0o100).is_ok(),
+            (6, false) => root.set_permissions(one, 0o600 | (number as u32 % 0o100)).is_ok(),
             (7, true) => {
                 let file = std::fs::File::options().write(true).open(&a);
                 file.is_ok_and(|file| file.write_all_at(b"part", number).is_ok())

@@ -1,7 +1,7 @@
-//! What a batch touches, for a listener.
+//! Names and inodes that a batch touches, for a listener.
 
 use super::Local;
-use crate::raw::{BatchOp, Caller, Ino};
+use shoal_engine::{BatchOp, Caller, Ino};
 
 /// A name or an inode that a batch touches.
 pub(super) struct Touched {
@@ -10,8 +10,8 @@ pub(super) struct Touched {
 }
 
 impl Local {
-    /// Finds the names of a batch, and the inodes that they lead to: asked before the batch and after
-    /// it, as a path may lead elsewhere then. Nothing, if nobody listens.
+    /// Finds the names of a batch, and the inodes that they lead to: asked before the batch and
+    /// after it, as a path may lead elsewhere then. Nothing, if nobody listens.
     pub(super) fn touched(&self, who: &Caller, dir: Ino, changes: &[BatchOp<'_>]) -> Vec<Touched> {
         let mut all = Vec::new();
         if self.told.is_none() {
@@ -32,7 +32,6 @@ impl Local {
                     all.push(Touched { name: None, ino });
                     [None, None]
                 }
-                _ => [None, None],
             };
             for path in paths.into_iter().flatten() {
                 let Ok((above, name)) = self.place(who, dir, path) else { continue };

@@ -1,4 +1,4 @@
-//! Where the tests have their volume: open in this process, and once more, by the "test"
+//! The place of the tests' volumes: open in this process, and once more, by the "test"
 //! `everything_by_sessions`, served, with a session between the test and the volume. It can be had
 //! for a single test with `SHOAL_TEST_SERVED=1`.
 
