@@ -23,6 +23,7 @@ use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::thread::CpuSet;
 use shoal_base::{Code, Error, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -153,7 +154,10 @@ impl Server {
             sessions: RwLock::default(),
             next: AtomicU64::new(0),
             lookers: lookers.collect::<Result<_>>()?,
-            crew: Arc::default(),
+            crew: Arc::new(Crew {
+                processors: rustix::thread::sched_getaffinity(None).ok(),
+                ..Crew::default()
+            }),
             door: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed("no events", e))?,
             end: bell()?,
             sessions_max: sessions_max(processors.min(BELLS_MAX)),
@@ -560,8 +564,8 @@ impl Shared {
     /// Binds the calling thread to its processors.
     fn bind(&self, number: usize) {
         let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return };
-        let mut own = rustix::thread::CpuSet::new();
-        let mine = (0..rustix::thread::CpuSet::MAX_CPU)
+        let mut own = CpuSet::new();
+        let mine = (0..CpuSet::MAX_CPU)
             .filter(|cpu| allowed.is_set(*cpu) && cpu % self.lookers.len() == number);
         mine.for_each(|cpu| own.set(cpu));
         if own.count() > 0 {
@@ -576,6 +580,8 @@ impl Shared {
 struct Crew {
     queue: Mutex<Queue>,
     work: Condvar,
+    /// Processors that they may use: they are started by threads that are bound to one.
+    processors: Option<CpuSet>,
 }
 
 #[derive(Default)]
@@ -619,6 +625,10 @@ impl Crew {
     }
 
     fn run(&self) {
+        if let Some(processors) = &self.processors {
+            // Without it, it is slower.
+            let _ = rustix::thread::sched_setaffinity(None, processors);
+        }
         let mut queue = self.queue.lock();
         loop {
             if let Some((session, work)) = queue.waiting.pop_front() {
