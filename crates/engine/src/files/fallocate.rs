@@ -188,7 +188,13 @@ impl<'v> Files<'v> {
         if locked.inode().core.flags & FLAG_TRUNCATING != 0 {
             return Ok(Step::Truncating);
         }
-        let to = self.objects().step_end(ino, locked.inode(), at, end)?;
+        let to = match mode {
+            // A range without data takes no time, however long it is.
+            Fallocate::PunchHole => self.objects().hole_end(ino, locked.inode(), at, end)?,
+            Fallocate::ZeroRange { .. } | Fallocate::Allocate { .. } => {
+                self.objects().step_end(ino, locked.inode(), at, end)?
+            }
+        };
         let old = self.objects().extents_in(ino, locked.inode(), at, to)?;
         let took = match mode {
             Fallocate::PunchHole => 0,

@@ -99,7 +99,11 @@ impl Objects<'_> {
     /// Returns the end up to which a change of `[from, to)` of a file's map affects at most the
     /// number of records that one transaction may replace.
     pub(crate) fn step_end(self, ino: Ino, inode: &Inode, from: u64, to: u64) -> Result<u64> {
-        let to = to.min(from.saturating_add(STEP_SPAN));
+        self.hole_end(ino, inode, from, to.min(from.saturating_add(STEP_SPAN)))
+    }
+
+    /// The same for a change that only takes records away, of a range of any length.
+    pub(crate) fn hole_end(self, ino: Ino, inode: &Inode, from: u64, to: u64) -> Result<u64> {
         if inode.core.data_form != Form::Tree {
             return Ok(to);
         }

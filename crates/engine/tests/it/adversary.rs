@@ -104,6 +104,25 @@ fn fallocate_over_12_000_strided_bytes() {
     }
 }
 
+/// A hole of any length behind a little data took a transaction for each 2 TiB, and seconds.
+#[test]
+fn a_hole_of_the_largest_length_is_made_at_once() {
+    let device = device(64 << 20);
+    let volume = open(&device);
+    let ino = create(&volume, Ino::ROOT, "small");
+    write(&volume, ino, 0, &[1; 10_000]);
+    let transactions = || {
+        let name = Counter::Transactions.name();
+        volume.info().counters.into_iter().find(|(counter, _)| *counter == name).unwrap().1
+    };
+    let before = transactions();
+    let largest = shoal_engine::limits::FILE_SIZE_MAX - 4096;
+    volume.files().fallocate(ino, Fallocate::PunchHole, 4096, largest).unwrap();
+    assert!(transactions() - before < 10, "{}", transactions() - before);
+    assert_eq!(read(&volume, ino, 0, 10_000)[4090..4100], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    assert_fine(&volume);
+}
+
 /// A file with a record for each 128 KiB of 4 GiB, and holes between them.
 #[test]
 fn fallocate_over_a_file_with_more_records_than_one_journal_record_can_name() {
