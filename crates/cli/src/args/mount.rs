@@ -293,6 +293,11 @@ WHAT IT IS FOR:
   volume finds every call that had returned, unless the machine is restarted before. Those who are
   connected get an error, and connect anew.
 
+EXIT STATUS:
+  0   Was told to end; the volume is closed.
+  1   Ended badly: the socket cannot be made, or the volume could not be closed.
+  2   Wrong usage, or the volume cannot be used: missing, damaged, or in use.
+
 EXAMPLES:
   Serve a volume to this user's programs:
     shoal serve vol.img

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{LogFormat, ServeArgs};
-use crate::failure::{Failure, OK, Reason, Result};
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::rings;
 use crate::session::{self, Session};
@@ -46,8 +46,9 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
         let signal = signals.forever().next();
         tracing::info!(signal, sessions = serving.sessions(), "ending");
     }
-    let served = served.map(drop).map_err(|error| failed(&path, &error));
-    let closed = volume.close().map_err(|refused| failed(&path, &refused.into()));
+    let served = served.map(drop).map_err(|error| failed(&path, &error).with_status(SOME_FAILED));
+    let closed = volume.close();
+    let closed = closed.map_err(|refused| failed(&path, &refused.into()).with_status(SOME_FAILED));
     if closed.is_ok()
         && let Some(ring) = ring
     {

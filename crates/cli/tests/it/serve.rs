@@ -49,6 +49,7 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     let info = scratch.shoal(["info", "v"]).ok();
     assert!(info.contains("closed          yes"), "{info}");
     scratch.shoal(["serve", "missing"]).fails(2, &["missing"]);
+    scratch.shoal(["serve", "v", "--socket", "no/such/place"]).fails(1, &["no/such/place"]);
 }
 
 /// Calls that had returned are there, synced or not.
