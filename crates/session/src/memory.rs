@@ -7,10 +7,8 @@
 //!
 //! | bytes | content |
 //! | --- | --- |
-//! | 4096 | head: [`WAITING`] and [`CLOSING`], [`WATCHED`], [`CLOSED`] |
-//! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a question
-//! or its answer
-//! |
+//! | 4096 | head: the words of the door, and what was closed |
+//! | [`LANES`] × [`LANE_BYTES`] | lanes: a head of [`LANE_HEAD`] bytes, and a place for a message |
 //!
 //! Pages that were never touched take no memory.
 
