@@ -47,23 +47,11 @@ fn make() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-struct Served {
-    local: Local,
-    volume: Arc<Volume>,
-}
+struct Served(Local);
 
 impl Host for Served {
     fn calls(&self) -> &dyn Calls {
-        &self.local
-    }
-    fn volume(&self) -> [u8; 16] {
-        self.volume.id()
-    }
-    fn top(&self) -> Node {
-        Node::TOP
-    }
-    fn is_read_only(&self) -> bool {
-        false
+        &self.0
     }
     fn may_enter(&self, _: u32) -> bool {
         true
@@ -76,7 +64,7 @@ pub fn session(data: &[u8]) {
     let device = Arc::new(Overlay::new(base(), Pages::new()));
     let volume = Volume::open_on(device, &options()).expect("a sound volume");
     let volume = Arc::new(volume);
-    let host = Arc::new(Served { local: Local::new(volume.clone()), volume: volume.clone() });
+    let host = Arc::new(Served(Local::new(volume.clone())));
     let is_owner = choices & 1 != 0;
     let who = if is_owner { Caller::root() } else { Caller::user(1000, 1000) };
     let asker = Asker::new(host, who, is_owner);

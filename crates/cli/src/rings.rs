@@ -11,19 +11,18 @@
 //! has no such volume. An unplugged disk or a filesystem that is not mounted is another case.
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shoal::raw::{Code, RingMemory, identify, is_bucket};
+use shoal_session::place::{make_folder, own_file};
 
 use crate::failure::{Failure, Result};
 
-/// Folder of rings, in that of running programs.
-const FOLDER: &str = "shoal";
 /// Extension of the note of a ring's volume.
 const NOTE: &str = "volume";
 
@@ -38,11 +37,7 @@ fn path_of(volume: &Path) -> Option<PathBuf> {
 
 /// The same by the volume's id.
 fn path_of_id(id: &str) -> Option<PathBuf> {
-    let running = match rustix::process::geteuid().is_root() {
-        true => PathBuf::from("/run"),
-        false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
-    };
-    Some(running.join(FOLDER).join(format!("{}.ring", id.replace('-', ""))))
+    own_file(id, "ring")
 }
 
 /// File with the reason why the keeper gave up a volume's last mount, beside the ring's file.
@@ -93,7 +88,7 @@ pub(crate) fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
     let path = path_of(volume)?;
     let folder = path.parent()?;
     // Others find the sockets of sessions in it; a ring's file is for this user alone.
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    let made = make_folder(&path);
     remove_of_gone(folder);
     let opened = made
         .map_err(|error| error.to_string())

@@ -24,7 +24,6 @@ thread_local! {
 pub(crate) struct Door {
     session: Arc<Session>,
     local: Local,
-    volume: [u8; 16],
     device: u64,
     /// User who may enter beside the superuser; `None`: all.
     only: Option<u32>,
@@ -33,20 +32,15 @@ pub(crate) struct Door {
 impl Door {
     /// Opens the door of a mount. `device`: its number.
     pub(crate) fn new(session: Arc<Session>, device: u64, only: Option<u32>) -> Door {
-        let volume = session.views.keep();
-        let id = volume.id();
-        let local = Local::new(volume).telling(Arc::new(Kernel(session.clone())));
-        Door { session, local, volume: id, device, only }
+        let kernel = Arc::new(Kernel(session.clone()));
+        let local = Local::new(session.views.keep()).telling(kernel);
+        Door { session, local, device, only }
     }
 }
 
 impl Host for Door {
     fn calls(&self) -> &dyn Calls {
         &self.local
-    }
-
-    fn volume(&self) -> [u8; 16] {
-        self.volume
     }
 
     fn device(&self) -> u64 {
@@ -129,8 +123,8 @@ impl Told for Kernel {
         }
     }
 
-    fn tree(&self, dir: Ino, name: &[u8], top: Ino) {
-        self.name(dir, name);
+    fn tree(&self, _: Ino, _: &[u8], top: Ino) {
+        // Its name is told besides, and with it goes all that is below.
         self.attributes(top);
     }
 }

@@ -4,8 +4,8 @@
 use crate::calls::{AT_END, Calls, How, Node, Opened, number};
 use crate::nodes::{Nodes, Open, close, release};
 use shoal_engine::{
-    Attr, ChangeMark, Code, Fallocate, Fields, Freshness, Handle, Ino, Quota, QuotaLimits,
-    RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, XattrFlags,
+    Attr, ChangeMark, Code, Fallocate, Handle, Ino, Quota, QuotaLimits, RenameFlags, Result,
+    Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, XattrFlags,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -111,8 +111,8 @@ macro_rules! plain {
 }
 
 plain!(
-    Admit: &[u8], bool, u32, usize, Handle, Ino, Rights, Duration, XattrFlags, RenameFlags,
-    Fallocate, Seek, QuotaLimits, ChangeMark, Fields, Freshness
+    Admit: &[u8], bool, u32, Handle, Ino, Rights, Duration, XattrFlags, RenameFlags,
+    Fallocate, Seek, QuotaLimits, ChangeMark
 );
 plain!(
     Grant: (), bool, u64, (u64, u64), Attr, Vec<u8>, Vec<Vec<u8>>, Option<String>, Token, StatFs,
@@ -170,12 +170,5 @@ impl Admit for Token {
 impl Grant for Opened {
     fn grant(self, gate: &mut Gate<'_>) -> Result<Opened> {
         Ok(Opened { node: gate.opened(self.node)?, ..self })
-    }
-}
-
-impl Grant for Node {
-    fn grant(self, gate: &mut Gate<'_>) -> Result<Node> {
-        gate.opens.read = true;
-        gate.opened(self)
     }
 }

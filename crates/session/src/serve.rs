@@ -29,12 +29,14 @@ pub type Owed = Box<dyn FnOnce() + Send>;
 pub trait Host: Send + Sync + 'static {
     /// The calls.
     fn calls(&self) -> &dyn Calls;
-    /// The volume's number.
-    fn volume(&self) -> [u8; 16];
     /// The directory that is the top of all sessions; it stays open.
-    fn top(&self) -> Node;
+    fn top(&self) -> Node {
+        Node::TOP
+    }
     /// Nothing may be changed, as on a mount that is read-only.
-    fn is_read_only(&self) -> bool;
+    fn is_read_only(&self) -> bool {
+        false
+    }
     /// Number of the mount's filesystem (`st_dev`); 0 without a mount.
     fn device(&self) -> u64 {
         0

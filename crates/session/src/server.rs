@@ -25,6 +25,7 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::CpuSet;
 use shoal_base::{Code, Error, Result};
+use shoal_engine::Caller;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -331,6 +332,7 @@ impl Shared {
                 return Err(error);
             }
         };
+        let volume = self.host.calls().volume_id(&Caller::root())?;
         let bells: Vec<OwnedFd> = self.lookers.iter().map(|_| bell()).collect::<Result<_>>()?;
         for (looker, bell) in self.lookers.iter().zip(&bells) {
             // Each ring is told once, and the bell is never read: a client may make that wait.
@@ -345,7 +347,7 @@ impl Shared {
         let watched = epoll::modify(&self.door, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
         let told = watched.and_then(|()| {
-            hello::answer(&session.socket, Ok((self.host.volume(), self.host.device(), &bells)))
+            hello::answer(&session.socket, Ok((volume, self.host.device(), &bells)))
         });
         if told.is_err() {
             self.farewell(id);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p shoal --bench library
+//! cargo bench -p shoal --bench library -- existing
 //! SHOAL_BENCH_VOLUME=/mnt/disk/volume cargo bench -p shoal --bench library -- sync
 //! ```
 //!
@@ -11,7 +12,7 @@
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use shoal::raw::{self, Ino};
-use shoal::{Credentials, Dir, Volume};
+use shoal::{Credentials, Dir, ServeOptions, Volume};
 use std::time::{Duration, Instant};
 
 /// Files that one round makes.
@@ -137,7 +138,8 @@ fn look_at_each(dir: &Dir, names: &[String]) {
     }
 }
 
-/// Calls that change nothing, on files that are there.
+/// Calls that change nothing, on files that are there: on the volume itself, and by a session with
+/// it. Its two ends are in one process, and on two processors.
 fn existing(c: &mut Criterion) {
     type Work = fn(&Dir, &[String]);
     let works: [(&str, Work); 3] =
@@ -145,9 +147,15 @@ fn existing(c: &mut Criterion) {
     let setup = Setup::new();
     let dir = setup.root.create_dir_all("existing").unwrap();
     setup.names.iter().for_each(|name| dir.write(name, MESSAGE).unwrap());
+    let socket = std::env::temp_dir().join(format!("shoal-bench-{}.sock", std::process::id()));
+    let serving = setup.volume.serve(ServeOptions::new().socket(socket)).unwrap();
+    let served = Volume::connect(serving.socket()).unwrap();
+    let by_session = served.root(Credentials::root()).open_dir("existing").unwrap();
     let mut group = c.benchmark_group("1000 existing files");
-    for (name, work) in works {
-        group.bench_function(name, |b| b.iter(|| work(&dir, &setup.names)));
+    for (place, dir) in [("", &dir), (", by a session", &by_session)] {
+        for (name, work) in works {
+            group.bench_function(format!("{name}{place}"), |b| b.iter(|| work(dir, &setup.names)));
+        }
     }
     group.finish();
 }

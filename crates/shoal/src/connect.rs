@@ -63,10 +63,17 @@ fn of_volume(volume: &Path) -> Result<Session> {
     let mut refused = None;
     for socket in sockets(&identity.id).filter(|socket| socket.exists()) {
         match Session::connect(&socket) {
-            Ok(session) => return Ok(session),
+            Ok(session) if hex(session.volume()) == identity.id.replace('-', "") => {
+                return Ok(session);
+            }
+            Ok(_) => refused = Some(failed("the socket at its place is another volume's")),
             Err(error) => refused = Some(error),
         }
     }
     let not_served = "no process serves it: mount it, or start 'shoal serve', or open it";
     Err(refused.unwrap_or_else(|| failed(not_served)))
+}
+
+fn hex(id: [u8; 16]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,9 +2,9 @@
 
 use crate::error::{Doing, Result};
 use crate::local::Local;
-use crate::raw::{self, Code, Error};
+use crate::raw;
 use crate::{Dir, Volume};
-use shoal_session::place::{make_folder, own_socket};
+use shoal_session::place::default_socket;
 use shoal_session::{Calls, Host, Node, Server};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,11 +52,10 @@ impl ServeOptions {
             raw::check_process(raw)?;
             let socket = match self.socket {
                 Some(socket) => socket,
-                None => default_socket(raw)?,
+                None => default_socket(&raw.info().id)?,
             };
             let shared = Shared {
                 local,
-                volume: raw.id(),
                 top: top.clone(),
                 allow_other: self.allow_other,
                 read_only: self.read_only,
@@ -65,21 +64,6 @@ impl ServeOptions {
         };
         start().map(Serving).done("serve volume")
     }
-}
-
-/// Returns the place at which others look, and makes its folder.
-pub(crate) fn default_socket(volume: &raw::Volume) -> raw::Result<PathBuf> {
-    let none = || {
-        let message = "there is no folder for the socket (XDG_RUNTIME_DIR): give its place";
-        Error::refused(Code::NotFound, message)
-    };
-    let socket = own_socket(&volume.info().id).ok_or_else(none)?;
-    let failed = |error: std::io::Error| {
-        let message = format!("folder of the socket {}: {error}", socket.display());
-        Error::refused(Code::Io, message)
-    };
-    make_folder(&socket).map_err(failed)?;
-    Ok(socket)
 }
 
 impl Volume {
@@ -113,7 +97,6 @@ impl Serving {
 
 struct Shared {
     local: Local,
-    volume: [u8; 16],
     top: Dir,
     allow_other: bool,
     read_only: bool,
@@ -122,9 +105,6 @@ struct Shared {
 impl Host for Shared {
     fn calls(&self) -> &dyn Calls {
         &self.local
-    }
-    fn volume(&self) -> [u8; 16] {
-        self.volume
     }
     fn top(&self) -> Node {
         self.top.node()

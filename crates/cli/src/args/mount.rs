@@ -115,8 +115,8 @@ KEEPER:
 
 SESSIONS:
   Programs that use the library connect to the server of a mount past the kernel, by shared memory
-  (Volume::connect with a directory of the mount, or the volume), and make ten times as many calls
-  in a second. Who may connect is who may enter the mount, and every call is checked for that user.
+  (Volume::connect with a directory of the mount, or the volume), at a fraction of the time for each
+  call. Who may connect is who may enter the mount, and every call is checked for that user.
   Programs on the mount see their changes at once, and the other way round. The socket is
   /run/shoal/ID.sock, or below $XDG_RUNTIME_DIR of a user who mounts. A mount that collects writes
   (writeback), a standby and a replica have none.

@@ -7,7 +7,7 @@ use crate::session::Session;
 use crate::table;
 use shoal::raw::{Code, Error, Result};
 use shoal_session::Server;
-use shoal_session::place::{make_folder, own_link, own_socket};
+use shoal_session::place::{default_socket, make_folder, own_link};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,18 @@ use std::sync::Arc;
 /// A server of sessions, and the link by which its mount leads to it.
 pub(super) struct Opened {
     /// Ends all sessions when it is dropped.
-    _server: Server,
+    server: Server,
     link: Option<PathBuf>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        if let Some(link) = &self.link {
-            // It is gone with its folder, or another mount has replaced it.
+        // The number of this mount's filesystem may have become another's, and the link with it.
+        let is_own = |link: &PathBuf| {
+            std::fs::read_link(link).is_ok_and(|socket| socket == self.server.path())
+        };
+        if let Some(link) = self.link.as_ref().filter(|link| is_own(link)) {
+            // It is gone with its folder.
             let _ = std::fs::remove_file(link);
         }
     }
@@ -60,28 +64,22 @@ impl Mount {
         let entry = table::mount_at(&self.dir).map_err(|error| io("this mount", error))?;
         let device = entry.as_ref().and_then(|entry| device_of(&entry.device)).unwrap_or(0);
         let volume = session.views.keep();
-        let none = || {
-            let message = "sessions: no folder for the socket (XDG_RUNTIME_DIR): session=PATH";
-            Error::refused(Code::NotFound, message)
-        };
         let socket = match &options.session {
             Sessions::At(path) => path.clone(),
-            Sessions::Auto | Sessions::Off => own_socket(&volume.info().id).ok_or_else(none)?,
+            Sessions::Auto | Sessions::Off => default_socket(&volume.info().id)?,
         };
-        let link = own_link(device).filter(|_| device != 0);
-        for path in std::iter::once(&socket).chain(&link) {
-            make_folder(path).map_err(|error| io("folder of the socket", error))?;
-        }
         let own = rustix::process::geteuid().as_raw();
         let only = (!options.allow_other).then_some(own);
         let door = Door::new(session.clone(), device, only);
         let server = Server::start(&socket, Arc::new(door))?;
+        let link = own_link(device).filter(|_| device != 0);
         if let Some(link) = &link {
+            make_folder(link).map_err(|error| io("folder of the link to the socket", error))?;
             // One that a killed server has left.
             let _ = std::fs::remove_file(link);
             symlink(&socket, link).map_err(|error| io("link to the socket", error))?;
         }
-        Ok(Opened { _server: server, link })
+        Ok(Opened { server, link })
     }
 }
 

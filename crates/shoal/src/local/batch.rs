@@ -4,6 +4,7 @@ use super::Local;
 use shoal_engine::{BatchOp, Caller, Ino};
 
 /// A name or an inode that a batch touches.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Touched {
     name: Option<(Ino, Vec<u8>)>,
     ino: Option<Ino>,
@@ -43,9 +44,12 @@ impl Local {
         all
     }
 
-    pub(super) fn tell_touched(&self, touched: &[Touched]) {
+    /// Tells each of them once.
+    pub(super) fn tell_touched(&self, mut touched: Vec<Touched>) {
         self.tell(|told| {
-            for Touched { name, ino } in touched {
+            touched.sort_unstable();
+            touched.dedup();
+            for Touched { name, ino } in &touched {
                 if let Some((dir, name)) = name {
                     told.name(*dir, name);
                     told.attributes(*dir);

@@ -368,10 +368,10 @@ impl Calls for Local {
         Ok(self.attributes_of_names(who, ino_of(dir), names, want, freshness))
     }
     fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
-        let before = self.touched(who, ino_of(dir), changes);
+        let mut touched = self.touched(who, ino_of(dir), changes);
         self.volume.batch(who, ino_of(dir), changes)?;
-        self.tell_touched(&before);
-        self.tell_touched(&self.touched(who, ino_of(dir), changes));
+        touched.append(&mut self.touched(who, ino_of(dir), changes));
+        self.tell_touched(touched);
         Ok(())
     }
     fn inodes(&self, who: &Caller, after: Ino, at_most: usize) -> Result<Vec<Attr>> {

@@ -31,15 +31,6 @@ impl Host for Open {
     fn calls(&self) -> &dyn Calls {
         &self.local
     }
-    fn volume(&self) -> [u8; 16] {
-        self.volume.id()
-    }
-    fn top(&self) -> Node {
-        Node::TOP
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
     fn may_enter(&self, _: u32) -> bool {
         !self.refused.load(Ordering::Relaxed)
     }
