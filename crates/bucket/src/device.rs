@@ -368,6 +368,10 @@ impl Device for BucketDevice {
         self.shared.is_reader()
     }
 
+    fn place(&self) -> Option<String> {
+        Some(self.shared.store.name.trim_end_matches('/').to_owned())
+    }
+
     fn describe(&self) -> String {
         self.shared.store.name.clone()
     }

@@ -5,6 +5,11 @@
 
 use crate::accounts::Accounts;
 
+/// Name of the access list.
+pub(crate) const ACCESS: &str = "system.posix_acl_access";
+/// Name of the default list.
+pub(crate) const DEFAULT: &str = "system.posix_acl_default";
+
 /// Version in front of the entries.
 const VERSION: u32 = 2;
 /// Id of entries that are for no one user or group.

@@ -93,14 +93,13 @@ impl<'s> Ahead<'s> {
     }
 
     /// Lists some entries of a directory.
-    pub(crate) fn list(&self, dir: DirId, cursor: Cursor) -> Batch {
-        let batch = self.source.list_dirs(self.names_only, &[(dir, cursor)]).pop();
-        batch.unwrap_or_else(|| Batch { entries: Ok(Vec::new()), next: Cursor::End })
+    pub(crate) fn list(&self, dir: &DirId, cursor: Cursor) -> Batch {
+        self.source.list_dir(self.names_only, dir, cursor)
     }
 
     /// Lists the first entries of a directory that was asked for, or takes them.
     pub(crate) fn first(&self, job: &Job) -> Batch {
-        self.take(job).unwrap_or_else(|| self.list(job.dir, Cursor::After(0)))
+        self.take(job).unwrap_or_else(|| self.list(&job.dir, Cursor::After(0)))
     }
 
     /// Asks for directories; the first is needed first.
@@ -153,45 +152,35 @@ impl<'s> Ahead<'s> {
 
     /// Lists directories until the walk ends: the work of a thread.
     fn serve(&self) {
-        while let Some(jobs) = self.next() {
-            let dirs: Vec<_> = jobs.iter().map(|job| (job.dir, Cursor::After(0))).collect();
-            let batches = self.source.list_dirs(self.names_only, &dirs);
+        while let Some(job) = self.next() {
+            let batch = self.list(&job.dir, Cursor::After(0));
             let mut state = self.lock();
-            for (job, batch) in jobs.iter().zip(batches) {
-                let mut job_state = job.state();
-                if matches!(*job_state, JobState::Busy) {
-                    state.held += count(&batch);
-                    *job_state = JobState::Done(batch);
-                }
+            let mut job_state = job.state();
+            if matches!(*job_state, JobState::Busy) {
+                state.held += count(&batch);
+                *job_state = JobState::Done(batch);
             }
-            drop(state);
+            drop((job_state, state));
             self.changed.notify_all();
         }
     }
 
-    /// Waits for directories, and begins them; `None` at the end of the walk.
-    fn next(&self) -> Option<Vec<Arc<Job>>> {
+    /// Waits for a directory, and begins it; `None` at the end of the walk.
+    fn next(&self) -> Option<Arc<Job>> {
         let mut state = self.lock();
         loop {
             if state.stopped {
                 return None;
             }
-            // The other threads shall find some, too.
-            let most = self.source.at_once().min(1 + state.wanted.len() / THREADS.1);
-            let mut begun = Vec::new();
-            while begun.len() < most
-                && state.held < HELD_MAX
+            while state.held < HELD_MAX
                 && let Some(job) = state.wanted.pop()
             {
                 let mut job_state = job.state();
                 if matches!(*job_state, JobState::Waiting) {
                     *job_state = JobState::Busy;
                     drop(job_state);
-                    begun.push(job);
+                    return Some(job);
                 }
-            }
-            if !begun.is_empty() {
-                return Some(begun);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

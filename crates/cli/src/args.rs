@@ -68,9 +68,11 @@ use shoal::raw::Time;
 
 const AFTER_HELP: &str = "\
 PLACES IN A VOLUME:
-  A file in a volume that is not mounted is VOLUME:/path, for example vol.img:/home/ann. VOLUME
-  alone, or VOLUME:, means its top directory. Where it is mounted, a file is its ordinary path: all
-  commands on files take both. cp, tar and sync also take paths of other filesystems. An argument is
+  A file in a volume is VOLUME:/path, for example vol.img:/home/ann. VOLUME alone, or VOLUME:,
+  means its top directory. Where it is mounted, a file is also its ordinary path: all commands on
+  files take both. cp, tar and sync also take paths of other filesystems. A command opens the volume
+  or, if a mount or shoal serve has it open, works by a session with that process, as the user who
+  runs it; with --direct it insists on opening it. An argument is
   a place in a volume if it contains ':/' or ends with ':'. A local path that contains ':/' is
   written with ./ before it.
 
@@ -138,6 +140,9 @@ EXAMPLES:
 #[command(name = "shoal", version, propagate_version = true, after_long_help = AFTER_HELP)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 pub(crate) struct Cli {
+    /// Open volumes, also those that another process serves: they are in use then
+    #[arg(long, global = true)]
+    pub direct: bool,
     /// Command to run
     #[command(subcommand)]
     pub command: Command,

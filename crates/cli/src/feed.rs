@@ -1,10 +1,11 @@
 //! The changes below a directory since a mark, for commands that copy them.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use shoal::raw::{Change, ChangeMark, Error, FileKind, Ino, split_parent};
 
-use crate::session::Session;
+use crate::session::{Open, Session};
 
 /// Changes that are read at a time.
 const BATCH: usize = 4096;
@@ -14,7 +15,7 @@ pub(crate) struct Feed<'f> {
     /// The volume.
     pub session: &'f Session,
     /// The directory.
-    pub dir: Ino,
+    pub dir: Arc<Open>,
     /// The mark.
     pub since: Option<ChangeMark>,
 }
@@ -26,20 +27,28 @@ impl Feed<'_> {
         &self,
         take: &mut dyn FnMut(&Change) -> Result<(), E>,
     ) -> Result<Result<(ChangeMark, bool), Error>, E> {
-        let changes = self.session.volume.changes();
-        let mut reader = match changes.since(&self.session.who, self.dir, self.since.as_ref()) {
-            Ok(reader) => reader,
+        let Session { who, .. } = self.session;
+        let calls = self.session.calls();
+        let mut feed = match calls.changes(who, self.dir.node, self.since) {
+            Ok(feed) => feed,
             Err(error) => return Ok(Err(error)),
         };
         loop {
-            match changes.next(&mut reader, BATCH) {
+            match calls.next_changes(who, &mut feed, BATCH) {
                 Ok(batch) if batch.is_empty() => {
-                    return Ok(Ok((reader.mark(), reader.has_all_removed())));
+                    // It has ended, and goes with the session if this is not heard.
+                    let _ = calls.end_changes(who, &feed);
+                    return Ok(Ok((feed.mark, feed.has_all_removed)));
                 }
                 Ok(batch) => batch.iter().try_for_each(&mut *take)?,
                 Err(error) => return Ok(Err(error)),
             }
         }
+    }
+
+    /// Returns a mark of this moment.
+    pub(crate) fn mark(&self) -> Result<ChangeMark, Error> {
+        self.session.calls().mark(&self.session.who, self.dir.node)
     }
 
     /// Returns why the changes are not all that differs; `None`: they are.
@@ -62,8 +71,10 @@ impl Feed<'_> {
 
     /// Returns whether there are subvolumes below, which are all in the top of the volume.
     pub(crate) fn has_subvolumes(&self) -> bool {
-        let mut all = self.session.volume.subvolumes().list().into_iter();
-        self.dir == Ino::ROOT && all.any(|subvolume| !subvolume.deleted)
+        let all = || self.session.calls().subvolumes(&self.session.who);
+        // One that does not tell may have some.
+        let has_some = || all().map_or(true, |all| all.iter().any(|it| !it.deleted));
+        self.dir.attr.ino == Ino::ROOT && has_some()
     }
 }
 

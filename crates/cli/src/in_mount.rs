@@ -1,134 +1,116 @@
-//! A directory in a mount, listed in bulk by the control files of its server: for the commands that
-//! read whole trees.
+//! A place in a mount, for the commands that read and change whole trees.
 //!
-//! The server checks the permissions of the user. Directories are named by their inodes, so a walk
-//! goes on in one that is renamed meanwhile. A removal goes to the directory of the file step by
-//! step and follows no symlink, so it stays below the place where the walk began.
+//! What a session with the mount's server can answer at once is asked of that: listings, sums,
+//! changes since a mark, changes of a tree. Where its socket cannot be reached, as in a container
+//! that has the mount and not the socket, directories are listed by system calls, and what these
+//! cannot do is refused. The command says so once.
+//!
+//! A removal, and a change of a single file, is a system call that goes to the directory of the
+//! file step by step and follows no symlink, so it stays below the place where the walk began.
 
 pub(crate) mod lists;
 
+use std::cell::RefCell;
 use std::fs::canonicalize;
 use std::io;
-use std::ops::ControlFlow;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timespec, Timestamps,
-    UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat, listxattr, llistxattr, makedev, openat, openat2,
-    readlinkat, statx, unlinkat, utimensat,
+    AtFlags, CWD, Gid, Mode, OFlags, RawDir, ResolveFlags, SeekFrom, Statx, StatxFlags, Timespec,
+    Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat, listxattr, llistxattr, makedev, openat,
+    openat2, readlinkat, seek, statx, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 use rustix::path::Arg;
 use shoal::raw::{
-    Attr, ChangeMark, Code, Error, FileKind, Generation, Ino, Quota, Result, SetAttr, SetTime,
-    Time, Totals, TreeChange, TreeChanged,
+    Attr, Code, Error, FileKind, Generation, Ino, Result, SetAttr, SetTime, Time, connect_mount,
 };
-use shoal_fuse::{Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Listed, TreeTold};
+use shoal_fuse::{MountPlace, place_of};
 
-use crate::location::{Split, join, split_last};
+use crate::location::{Split, split_last};
 use crate::mounted::NOT_THIS_VERSION;
-use crate::session::{Cursor, Found};
+use crate::progress::eprint_line;
+use crate::session::{Access, Cursor, Found, Session};
 use crate::source::{Batch, DirId, Source};
+use crate::start::{Start, below};
+use crate::text::printable;
 
-/// Directories that a thread lists at a time, if there are enough for all.
-const AT_ONCE: usize = 16;
+/// Entries that are listed at a time by system calls.
+const BATCH: usize = 1024;
+/// Bytes of a directory that are read at a time.
+const READ: usize = 64 << 10;
 /// Bytes of all names of extended attributes of a file, at most.
 const NAMES_MAX: usize = 64 << 10;
 
-/// Message for an answer that the server has ended.
-const GAVE_WAY: &str = "too many listings at once: try again, and read without long pauses";
+/// Flags of a file that is only looked at.
+const LOOKED_AT: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-/// A directory in a mount.
-#[derive(Debug)]
+thread_local! {
+    /// The sessions with servers of mounts, by their numbers; `None`: there is no way to one.
+    static SESSIONS: RefCell<Vec<(u64, Option<Arc<Session>>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A place in a mount.
 pub(crate) struct InMount {
-    /// The directory of the control files.
-    dir: OwnedFd,
-    /// Number of the mount.
-    device: u64,
-    /// Path as it was typed of the place that was opened.
-    start: Vec<u8>,
-    /// Name of the place in `dir`; `None`: it is `dir`.
-    name: Option<Vec<u8>>,
-    /// Control files that no thread uses.
-    free: Mutex<Vec<ControlFile>>,
-    /// The directory that a file was last looked up in, by its path below `dir`.
+    /// The place itself.
+    opened: OwnedFd,
+    /// The mount, and the place in it.
+    place: MountPlace,
+    /// Path as it was typed.
+    typed: Vec<u8>,
+    /// The way to the server, when it has been looked for.
+    start: OnceLock<Result<Start>>,
+    /// The directory that a file was last looked up in, by its path below the place.
     last: Mutex<Option<(Vec<u8>, Arc<OwnedFd>)>>,
 }
 
 impl InMount {
-    /// Opens a place, and returns its attributes. `None`: it is in no mount of Shoal.
+    /// Opens a place, and returns its attributes, in which there is no generation. `None`: it is in
+    /// no mount of Shoal.
     pub(crate) fn open(path: &Path, follow: bool) -> Result<Option<(InMount, Attr)>> {
-        let start = path.as_os_str().as_bytes();
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let flags = if follow { flags } else { flags | OFlags::NOFOLLOW };
-        let error = match openat(CWD, start, flags, Mode::empty()) {
-            Ok(dir) => match InMount::new(dir, start, None)? {
-                // A directory that the user may not search can still be listed by names, through
-                // the one that it is in.
-                Err(error) if error.is(Code::Access) => error,
-                opened => return opened,
-            },
-            Err(error) => error_of(error.into()),
+        let typed = path.as_os_str().as_bytes();
+        let flags = if follow { LOOKED_AT } else { LOOKED_AT | OFlags::NOFOLLOW };
+        let opened = match openat(CWD, typed, flags, Mode::empty()) {
+            Ok(opened) => opened,
+            Err(error) => return not_opened(typed, follow, error_of(error.into())),
         };
-        InMount::in_parent(start, follow, error)
-    }
-
-    /// Opens a place by the directory that it is in, after `error` has kept us from opening it
-    /// itself.
-    fn in_parent(start: &[u8], follow: bool, error: Error) -> Result<Option<(InMount, Attr)>> {
-        let real = match follow {
-            true => canonicalize(Path::new(std::ffi::OsStr::from_bytes(start))),
-            false => Ok(PathBuf::from(std::ffi::OsStr::from_bytes(start))),
-        };
-        // What does not exist may still be missing in a mount.
-        let real = real.unwrap_or_else(|_| PathBuf::from(std::ffi::OsStr::from_bytes(start)));
-        let Split { parent, name, slash } = split_last(real.as_os_str().as_bytes());
-        if matches!(name, b"" | b"." | b"..") {
-            return Err(error);
-        }
-        let parent = if parent.is_empty() { b"." } else { parent };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(dir) = openat(CWD, parent, flags, Mode::empty()) else {
-            return if is_below_mount(parent) { Err(error) } else { Ok(None) };
-        };
-        let opened = InMount::new(dir, start, Some(name.to_vec()))??;
-        match opened {
-            Some((_, attr)) if slash && attr.kind != FileKind::Directory => {
-                Err(Code::NotDirectory.into())
-            }
-            Some((_, attr)) if follow && attr.kind == FileKind::Symlink => Err(error),
-            opened => Ok(opened),
-        }
-    }
-
-    /// Opens the control file of `dir`. The inner result is that of a lookup in the mount.
-    fn new(dir: OwnedFd, start: &[u8], name: Option<Vec<u8>>) -> Result<Looked> {
-        let mut control = match ControlFile::open(&dir) {
-            Ok(control) => control,
-            Err(error) => {
-                return match Errno::from_io_error(&error) {
-                    Some(Errno::NOTTY) => Ok(Ok(None)),
-                    _ => Ok(Err(error_of(error))),
-                };
-            }
-        };
-        let attr = match control.entry(name.as_deref().unwrap_or(b".")) {
-            Ok(attr) => attr,
-            Err(error) => return Ok(Err(error_of(error))),
-        };
-        let found = statx(&dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-        let found = found.map_err(|error| error_of(error.into()))?;
-        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-        let (free, start) = (Mutex::new(vec![control]), start.to_vec());
-        Ok(Ok(Some((InMount { dir, device, start, name, free, last: Mutex::default() }, attr))))
+        let Some(place) = place_of(&opened).map_err(error_of)? else { return Ok(None) };
+        let attr = stat_at(&opened, "", AtFlags::EMPTY_PATH)?;
+        let (typed, last) = (typed.to_vec(), Mutex::default());
+        Ok(Some((InMount { opened, place, typed, start: OnceLock::new(), last }, attr)))
     }
 
     /// Returns the number of the mount.
     pub(crate) fn device(&self) -> u64 {
-        self.device
+        self.place.device
+    }
+
+    /// Returns the place in a session with the mount's server; `None` if there is no way to it,
+    /// which is said once.
+    pub(crate) fn start(&self) -> Option<&Start> {
+        self.needs_start().ok()
+    }
+
+    /// The same where a session is needed.
+    pub(crate) fn needs_start(&self) -> Result<&Start> {
+        let start = self.start.get_or_init(|| {
+            let no_way = |why| Error::refused(Code::NotSupported, why);
+            let session = session_with(self.device(), &self.typed).ok_or_else(|| {
+                no_way("the server of the mount cannot be asked: its socket cannot be reached")
+            })?;
+            let place = self.place.path.as_ref().zip(ino_of(&self.opened));
+            let (real, own) = place.ok_or_else(|| no_way("its place in the mount is not known"))?;
+            match session.look(real)?.ino == own {
+                true => Ok(Start::new(session, self.typed.clone(), real.clone())),
+                // Its path leads elsewhere, as below another mount.
+                false => Err(no_way("its path is another file's for the server of the mount")),
+            }
+        });
+        start.as_ref().map_err(|error| Error::refused(error.code(), error.to_string()))
     }
 
     /// Returns the attributes of a path, in which there is no generation.
@@ -155,106 +137,19 @@ impl InMount {
             Err(Errno::OPNOTSUPP) => 0,
             Err(error) => return Err(error_of(error.into())),
         };
-        let names = room[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+        let mut names = crate::session::names_in(&room[..len]);
         names.sort();
         Ok(names)
-    }
-
-    /// Returns the totals of the place; `None` if its server does not count for this user.
-    pub(crate) fn totals(&self, subvolumes: bool) -> Option<Totals> {
-        if self.name.is_some() {
-            return None;
-        }
-        self.with_control(|control| control.totals(subvolumes)).ok()
-    }
-
-    /// Returns the quota that the place has; `None` if it has none, or it cannot be asked for.
-    pub(crate) fn quota(&self) -> Option<Quota> {
-        if self.name.is_some() {
-            return None;
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = openat(&self.dir, ".", flags, Mode::empty()).ok()?;
-        shoal_fuse::quota_of(dir).ok()?.map(|found| found.quota)
-    }
-
-    /// Passes what has changed below the place to `each`, which returns whether it wants more.
-    /// Returns the end, unless it did not.
-    pub(crate) fn changes(
-        &self,
-        since: Option<&ChangeMark>,
-        each: &mut dyn FnMut(ChangeFound) -> bool,
-    ) -> Result<Option<ChangesEnd>> {
-        self.searched()?;
-        self.with_control(|control| control.changes(since, each)).map_err(|error| {
-            let full = |what: &str| {
-                let text = format!("{what}: a full scan is needed: call it without a mark");
-                Error::refused(error.code(), text)
-            };
-            match error.code() {
-                Code::CrossRoot => full("the mark is of another volume or subvolume"),
-                Code::Stale => full("the mark is from before a repair, or from the future"),
-                _ => error,
-            }
-        })
-    }
-
-    /// Returns a mark of this moment.
-    pub(crate) fn mark(&self) -> Result<ChangeMark> {
-        self.searched()?;
-        self.with_control(ControlFile::mark)
-    }
-
-    /// Returns whether anything may have changed since a mark.
-    pub(crate) fn is_newer(&self, mark: &ChangeMark) -> Result<bool> {
-        self.with_control(|control| control.is_newer(mark))
-    }
-
-    /// Changes the place and everything below it by one call of the server. `None`: it must be done
-    /// file by file, and nothing has been changed.
-    pub(crate) fn change_tree(
-        &self,
-        change: &TreeChange,
-        mode: (&str, u32),
-        watch: &mut dyn FnMut(TreeTold<'_>) -> ControlFlow<()>,
-    ) -> Result<Option<TreeChanged>> {
-        // The control file of a directory that may not be searched cannot be opened.
-        if self.name.is_some() {
-            return Ok(None);
-        }
-        let changed = self.with_control(|control| control.change_tree(change, mode, watch));
-        match changed {
-            Ok(changed) => Ok(Some(changed)),
-            // The last one from a server that does not know the question.
-            Err(error)
-                if matches!(
-                    error.code(),
-                    Code::TooBig | Code::NameTooLong | Code::NotSupported | Code::Invalid
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Checks that the place itself is the directory of the control files.
-    fn searched(&self) -> Result<()> {
-        match self.name {
-            None => Ok(()),
-            Some(_) => Err(Code::Access.into()),
-        }
     }
 
     /// Opens a file of a walk, or the place itself, to change it; only its name is needed for that.
     /// `follow`: the target of a symlink.
     pub(crate) fn open_file(&self, path: &[u8], follow: bool) -> Result<OpenFile> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        if path == self.start && follow {
+        if path == self.typed && follow {
             return open_path(path);
         }
-        let file = match path == self.start {
+        let flags = LOOKED_AT | OFlags::NOFOLLOW;
+        let file = match path == self.typed {
             true => openat(CWD, path, flags, Mode::empty()),
             false => {
                 let (dir, name) = self.parent(path)?;
@@ -268,7 +163,7 @@ impl InMount {
 
     /// Returns the attributes, as they are now, of a file of a walk.
     pub(crate) fn attributes(&self, path: &[u8]) -> Result<Attr> {
-        if path == self.start {
+        if path == self.typed {
             return InMount::stat(path, false);
         }
         let (dir, name) = self.parent(path)?;
@@ -278,7 +173,7 @@ impl InMount {
     /// Removes a file or empty directory of a walk.
     pub(crate) fn remove(&self, path: &[u8], is_dir: bool) -> Result<()> {
         let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        let removed = match path == self.start {
+        let removed = match path == self.typed {
             true => unlinkat(CWD, path, flags),
             false => {
                 let (dir, name) = self.parent(path)?;
@@ -290,10 +185,7 @@ impl InMount {
 
     /// Opens the directory of a file of a walk; returns it with the file's name.
     pub(crate) fn parent(&self, path: &[u8]) -> Result<(Arc<OwnedFd>, Vec<u8>)> {
-        let below = path.get(self.start.len()..).unwrap_or_default();
-        let below = &below[below.iter().position(|byte| *byte != b'/').unwrap_or(below.len())..];
-        let below = join(self.name.as_deref().unwrap_or_default(), below);
-        let Split { parent, name, .. } = split_last(&below);
+        let Split { parent, name, .. } = split_last(below(&self.typed, path));
         let parent = if parent.is_empty() { b"." } else { parent };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, dir)) = &*last
@@ -301,26 +193,117 @@ impl InMount {
         {
             return Ok((dir.clone(), name.to_vec()));
         }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let dir = openat2(&self.dir, parent, flags, Mode::empty(), resolve);
-        let dir = Arc::new(dir.map_err(|error| error_of(error.into()))?);
+        let dir = Arc::new(self.directory(parent, LOOKED_AT)?);
         *last = Some((parent.to_vec(), dir.clone()));
         Ok((dir, name.to_vec()))
     }
 
-    /// Does something with a control file that no other thread uses.
-    fn with_control<T>(&self, ask: impl FnOnce(&mut ControlFile) -> io::Result<T>) -> Result<T> {
-        let free = || self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = free().pop();
-        let mut control = match known {
-            Some(control) => control,
-            None => ControlFile::open(&self.dir).map_err(error_of)?,
-        };
-        let asked = ask(&mut control).map_err(error_of);
-        free().push(control);
-        asked
+    /// Opens a directory below the place.
+    fn directory(&self, below: &[u8], flags: OFlags) -> Result<OwnedFd> {
+        let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let dir = openat2(&self.opened, below, flags, Mode::empty(), resolve);
+        dir.map_err(|error| error_of(error.into()))
     }
+
+    /// Lists some entries of a directory by system calls.
+    fn read_dir(&self, names_only: bool, dir: &DirId, after: u64) -> Result<(Vec<Found>, Cursor)> {
+        let failed = |error: Errno| error_of(error.into());
+        let path = below(&self.typed, &dir.path);
+        let opened = match path {
+            // What is only looked at cannot be read: it is opened once more, with the right to.
+            b"" => {
+                let again = format!("/proc/self/fd/{}", self.opened.as_raw_fd());
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                openat(CWD, again, flags, Mode::empty()).map_err(failed)?
+            }
+            path => self.directory(path, OFlags::RDONLY)?,
+        };
+        if ino_of(&opened) != Some(dir.ino) {
+            return Err(Code::Stale.into());
+        }
+        if after > 0 {
+            seek(&opened, SeekFrom::Start(after)).map_err(failed)?;
+        }
+        let mut buffer = vec![MaybeUninit::uninit(); READ];
+        let mut entries = RawDir::new(&opened, &mut buffer[..]);
+        let mut found = Vec::new();
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") {
+                found.push(self.found(names_only, &opened, name, &entry)?);
+            }
+            if found.len() == BATCH {
+                return Ok((found, Cursor::After(entry.next_entry_cookie())));
+            }
+        }
+        Ok((found, Cursor::End))
+    }
+
+    /// Returns an entry of a directory.
+    fn found(
+        &self,
+        names_only: bool,
+        dir: &OwnedFd,
+        name: &[u8],
+        entry: &rustix::fs::RawDirEntry<'_>,
+    ) -> Result<Found> {
+        let (ino, kind) = (Ino(entry.ino()), FileKind::from_mode(entry.file_type().as_raw_mode()));
+        let known = kind.filter(|_| names_only);
+        if let Some(kind) = known {
+            return Ok(Found { name: name.into(), ino, kind, attr: None, failed: None });
+        }
+        Ok(match stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(attr) => Found::with_attributes(name.into(), attr),
+            Err(error) => {
+                let kind = kind.unwrap_or(FileKind::Regular);
+                Found { name: name.into(), ino, kind, attr: None, failed: Some(error) }
+            }
+        })
+    }
+}
+
+/// Returns the session with the server of a mount, if there is a way to it.
+fn session_with(device: u64, typed: &[u8]) -> Option<Arc<Session>> {
+    let known = SESSIONS.with_borrow(|all| {
+        let known = all.iter().find(|(number, _)| *number == device);
+        known.map(|(_, session)| session.clone())
+    });
+    if let Some(known) = known {
+        return known;
+    }
+    let path = PathBuf::from(std::ffi::OsStr::from_bytes(typed));
+    let session = match connect_mount(device) {
+        // Its calls return when the server has made them, as those of the mount.
+        Ok(remote) => Some(Arc::new(Session::over(remote, path, Access::Read))),
+        Err(error) => {
+            let label = printable(typed);
+            eprint_line(&format!("{label}: works by system calls, which takes longer: {error}"));
+            None
+        }
+    };
+    SESSIONS.with_borrow_mut(|all| all.push((device, session.clone())));
+    session
+}
+
+/// Decides about a place that cannot be opened because of `error`.
+fn not_opened(typed: &[u8], follow: bool, error: Error) -> Result<Option<(InMount, Attr)>> {
+    let typed = Path::new(std::ffi::OsStr::from_bytes(typed));
+    // What does not exist may still be missing in a mount.
+    let real = if follow { canonicalize(typed).ok() } else { None };
+    let real = real.as_deref().unwrap_or(typed).as_os_str().as_bytes();
+    match split_last(real).name {
+        b"" | b"." | b".." => Err(error),
+        _ if is_below_mount(real) => Err(error),
+        _ => Ok(None),
+    }
+}
+
+/// Returns the inode number of an open file.
+fn ino_of(opened: &OwnedFd) -> Option<Ino> {
+    let found = statx(opened, "", AtFlags::EMPTY_PATH, StatxFlags::INO).ok()?;
+    Some(Ino(found.stx_ino))
 }
 
 /// An open file of a mount.
@@ -372,53 +355,22 @@ pub(crate) fn create(path: &[u8]) -> Result<()> {
     made.map(drop).map_err(|error| error_of(error.into()))
 }
 
-/// Result of a lookup: the place, if it is in a mount; or the mount's refusal.
-type Looked = std::result::Result<Option<(InMount, Attr)>, Error>;
-
 impl Source for InMount {
-    fn at_once(&self) -> usize {
-        AT_ONCE
-    }
-
-    fn list_dirs(&self, names_only: bool, dirs: &[(DirId, Cursor)]) -> Vec<Batch> {
-        let asked = |(dir, cursor): &(DirId, Cursor)| {
-            let cookie = if let Cursor::After(cookie) = cursor { *cookie } else { 0 };
-            Asked { ino: dir.ino, generation: dir.generation, cookie }
-        };
-        let dirs: Vec<Asked> = dirs.iter().map(asked).collect();
-        let mut batches = Vec::new();
-        let mut entries = Vec::new();
-        let listed = self.with_control(|control| {
-            control.list(names_only, &dirs, &mut |listed| match listed {
-                Listed::Entry(_, it) => {
-                    let EntryFound { name, ino, generation, kind, attr, .. } = it;
-                    let failed = (!names_only && attr.is_none()).then(|| Code::Io.into());
-                    let name = name.into();
-                    entries.push(Found { name, ino, generation, kind, attr, failed });
-                }
-                Listed::End(_, end) => {
-                    let entries = std::mem::take(&mut entries);
-                    batches.push(match end {
-                        Ok(Some(cookie)) => {
-                            Batch { entries: Ok(entries), next: Cursor::After(cookie) }
-                        }
-                        Ok(None) => Batch { entries: Ok(entries), next: Cursor::End },
-                        Err(error) => Batch { entries: Err(error_of(error)), next: Cursor::End },
-                    });
-                }
-            })
-        });
-        if let Err(error) = listed {
-            let failed = || Batch { entries: Err(copy_of(&error)), next: Cursor::End };
-            batches.resize_with(dirs.len(), failed);
+    fn list_dir(&self, names_only: bool, dir: &DirId, cursor: Cursor) -> Batch {
+        if let Some(start) = self.start() {
+            return start.list_dir(names_only, dir, cursor);
         }
-        batches
+        let after = if let Cursor::After(cookie) = cursor { cookie } else { 0 };
+        match self.read_dir(names_only, dir, after) {
+            Ok((entries, next)) => Batch { entries: Ok(entries), next },
+            Err(error) => Batch { entries: Err(error), next: Cursor::End },
+        }
     }
 }
 
 /// Opens a file of a mount by its path.
 pub(crate) fn open_path(path: &[u8]) -> Result<OpenFile> {
-    let file = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    let file = openat(CWD, path, LOOKED_AT, Mode::empty());
     let file = file.map_err(|error| error_of(error.into()))?;
     let attr = stat_at(&file, "", AtFlags::EMPTY_PATH)?;
     Ok(OpenFile { file, attr })
@@ -433,19 +385,13 @@ pub(crate) fn is_below_mount(path: &[u8]) -> bool {
             Split { parent: b"", .. } => b".",
             Split { parent, .. } => parent,
         };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if let Ok(dir) = openat(CWD, above, flags, Mode::empty()) {
-            return ControlFile::open(dir).is_ok();
+        if let Ok(dir) = openat(CWD, above, LOOKED_AT | OFlags::DIRECTORY, Mode::empty()) {
+            return place_of(dir).is_ok_and(|place| place.is_some());
         }
         if above == b"." {
             return false;
         }
     }
-}
-
-/// Returns the same error again.
-fn copy_of(error: &Error) -> Error {
-    Error::refused(error.code(), error.to_string())
 }
 
 fn stat_at(dir: impl rustix::fd::AsFd, path: impl Arg, flags: AtFlags) -> Result<Attr> {
@@ -481,7 +427,6 @@ pub(crate) fn error_of(error: io::Error) -> Error {
         Some(Errno::PROTONOSUPPORT) => {
             return Error::refused(Code::NotSupported, NOT_THIS_VERSION);
         }
-        Some(Errno::CANCELED) => return Error::refused(Code::Again, GAVE_WAY),
         _ => {}
     }
     let errno = error.raw_os_error().unwrap_or(0);

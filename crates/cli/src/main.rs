@@ -39,11 +39,14 @@ mod store;
 mod marks;
 mod patience;
 
+mod direct;
+
 mod session;
 
 mod feed;
-
 mod source;
+
+mod start;
 
 mod in_mount;
 
@@ -99,7 +102,10 @@ fn parsed<A: Parser>(arguments: &[OsString], run: impl FnOnce(&A) -> Result<u8>)
 fn shoal(arguments: &[OsString]) -> u8 {
     let arguments = &helper::plain(arguments);
     match Cli::try_parse_from(arguments) {
-        Ok(cli) => finish(run(&cli.command)),
+        Ok(cli) => {
+            session::insist(cli.direct);
+            finish(run(&cli.command))
+        }
         Err(error) => {
             let is_check = |command: &OsString| command == "fsck" || command == "scrub";
             let is_check = arguments.get(1).is_some_and(is_check);

@@ -1,64 +1,50 @@
-//! Open volumes for the commands that work on one directly, without a mount.
+//! Volumes as commands use them, by the calls of the library: opened by the command itself or, if
+//! another process serves a volume, in a session with that.
 //!
-//! A user who can read and write the volume's file can do everything with its contents, so calls
-//! are made as already checked; they still carry the user's ids, which become the owner of new
-//! files.
+//! Files are named by paths from the top of the volume, without symlinks and dots
+//! ([`Session::resolve`]), so that a name which somebody has replaced meanwhile leads nowhere else.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::Mode;
 use shoal::raw::{
-    Attr, Caller, Child, Code, DirEntry, DiskCache, Entry, Error, FileKind, Generation, Ino,
-    OpenOptions, Volume, is_bucket,
+    AclChange, Attr, Caller, Child, Code, Cookies, DirEntry, Error, Fields, FileKind, Filter, Ino,
+    Listing, Local, RenameFlags, SetAttr, Volume, XattrFlags, connect, is_bucket, is_served,
+    limits,
 };
+use shoal_session::{Calls, How, Node, Opened, Remote};
 
+use crate::acl::{ACCESS, DEFAULT};
+use crate::direct::{self, Direct};
 use crate::failure::{self, Failure, Reason, Result};
 use crate::interrupt;
 use crate::location::{self, Location, Split, split_last};
-use crate::progress::eprint_line;
-use crate::rings::Kept;
+
+pub(crate) use crate::direct::Access;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
 /// any size, and is large enough that the cost of the call does not matter.
 const BATCH: usize = 1024;
 
-/// Access of a command to a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
-    /// Reads only.
-    Read,
-    /// Changes it.
-    Write,
+/// Volumes are opened by this command, whoever serves them.
+static DIRECT: AtomicBool = AtomicBool::new(false);
+
+/// Lets this command open volumes itself in any case (`--direct`).
+pub(crate) fn insist(direct: bool) {
+    DIRECT.store(direct, Ordering::Relaxed);
 }
 
-/// An open volume.
+/// A volume in use by a command.
 pub(crate) struct Session {
-    /// The volume.
-    pub volume: Volume,
-    /// Caller of the operations.
+    calls: Arc<dyn Calls>,
+    /// Caller of the calls.
     pub who: Caller,
     /// Path of the volume, as the user wrote it.
     pub path: PathBuf,
-    /// The ring of a mount that was killed.
-    kept: Option<Kept>,
-}
-
-/// Returns the cache on disk for a volume in a bucket that the environment asks for
-/// (`SHOAL_DISK_CACHE=DIR`, `SHOAL_DISK_CACHE_SIZE=SIZE`).
-pub(crate) fn disk_cache(volume: &Path) -> Result<Option<DiskCache>> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let Some(directory) = set("SHOAL_DISK_CACHE").filter(|_| is_bucket(volume)) else {
-        return Ok(None);
-    };
-    let bytes = match set("SHOAL_DISK_CACHE_SIZE") {
-        None => DiskCache::BYTES,
-        Some(size) => crate::size::parse(&size.to_string_lossy())
-            .map_err(|error| Failure::usage("SHOAL_DISK_CACHE_SIZE", error))?,
-    };
-    Ok(Some(DiskCache { directory: directory.into(), bytes }))
+    access: Access,
+    /// The volume, if the command has opened it itself.
+    direct: Option<Direct>,
 }
 
 /// A file found in a directory.
@@ -68,8 +54,6 @@ pub(crate) struct Found {
     pub name: Box<[u8]>,
     /// Inode number.
     pub ino: Ino,
-    /// Generation; of names alone only that of directories in a mount.
-    pub generation: Generation,
     /// Type.
     pub kind: FileKind,
     /// Attributes, unless names alone are read, or the inode cannot be.
@@ -81,14 +65,14 @@ pub(crate) struct Found {
 impl Found {
     /// Returns a file with all attributes.
     pub(crate) fn with_attributes(name: Box<[u8]>, attr: Attr) -> Found {
-        let Attr { ino, generation, kind, .. } = attr;
-        Found { name, ino, generation, kind, attr: Some(attr), failed: None }
+        let Attr { ino, kind, .. } = attr;
+        Found { name, ino, kind, attr: Some(attr), failed: None }
     }
 
     /// Returns an entry without attributes.
     pub(crate) fn by_name(entry: &DirEntry<'_>, failed: Option<Error>) -> Found {
         let DirEntry { name, ino, kind, .. } = *entry;
-        Found { name: name.into(), ino, generation: Generation(0), kind, attr: None, failed }
+        Found { name: name.into(), ino, kind, attr: None, failed }
     }
 }
 
@@ -112,47 +96,97 @@ pub(crate) struct Slot {
     pub dir: Ino,
     /// The name in it.
     pub name: Vec<u8>,
+    /// The path of the entry.
+    pub path: Vec<u8>,
+}
+
+/// An open file or directory of a volume, closed when this is dropped.
+pub(crate) struct Open {
+    calls: Arc<dyn Calls>,
+    who: Caller,
+    /// The node.
+    pub node: Node,
+    /// The attributes that it had when it was opened.
+    pub attr: Attr,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // There is nothing left to be done for it.
+        let _ = self.calls.close(&self.who, self.node);
+    }
 }
 
 impl Session {
-    /// Opens a volume.
+    /// Opens a volume, or connects to the process that serves it.
     pub(crate) fn open(path: &Path, access: Access) -> Result<Session> {
-        let read_only = access == Access::Read;
-        let kept = Kept::find(path)?;
-        // A read-only session needs no journal writer, checkpoints or cleaner.
-        let options = OpenOptions {
-            read_only,
-            background: !read_only,
-            notice: eprint_line,
-            ring: kept.as_ref().map(|kept| kept.memory.clone()),
-            disk_cache: disk_cache(path)?,
-            ..OpenOptions::default()
+        let insists = DIRECT.load(Ordering::Relaxed);
+        // To look for a server of a volume in a bucket takes requests.
+        if !insists && !is_bucket(path) && is_served(path) {
+            match Session::connect(path, access) {
+                Ok(session) => return Ok(session),
+                // What a killed server has left listens to nobody.
+                Err(error) if error.code() == Code::NotFound => {}
+                Err(error) => return Err(Failure::volume(path.display(), &error)),
+            }
+        }
+        let refused = match Direct::attempt(path, access)? {
+            Ok(direct) => return Ok(Session::of(direct, access)),
+            Err(error) => error,
         };
-        let volume = Volume::open(path, &options)
-            .map_err(|error| Failure::volume(path.display(), &error))?;
-        Ok(Session {
-            volume,
-            who: caller(),
-            path: path.to_owned(),
-            kept: kept.filter(|_| !read_only),
-        })
+        if !insists
+            && is_bucket(path)
+            && refused.code() == Code::Busy
+            && let Ok(session) = Session::connect(path, access)
+        {
+            return Ok(session);
+        }
+        Err(Failure::volume(path.display(), &refused))
     }
 
-    /// Writes to a volume the changes that a killed mount has left in its ring, and closes it.
-    /// Whoever then opens it for writing need not know of the ring.
-    pub(crate) fn take_ring(path: &Path) -> Result<()> {
-        match Kept::find(path)?.is_some_and(|kept| kept.memory.holds_records()) {
-            true => Session::open(path, Access::Write)?.close(),
-            false => Ok(()),
+    /// Works on a volume that the command has opened.
+    fn of(direct: Direct, access: Access) -> Session {
+        Session {
+            calls: Arc::new(Local::new(direct.volume.clone())),
+            who: direct.who.clone(),
+            path: direct.path.clone(),
+            access,
+            direct: Some(direct),
         }
     }
 
-    /// Writes everything and releases the volume.
+    /// Connects to the process that serves a volume.
+    fn connect(place: &Path, access: Access) -> shoal::raw::Result<Session> {
+        connect(place).map(|remote| Session::over(remote, place.to_owned(), access))
+    }
+
+    /// Works by a connection.
+    pub(crate) fn over(
+        remote: Remote<shoal_session::Session>,
+        path: PathBuf,
+        access: Access,
+    ) -> Session {
+        let who = Caller { umask: direct::umask(), ..remote.0.caller().clone() };
+        Session { calls: Arc::new(remote), who, path, access, direct: None }
+    }
+
+    /// Makes everything durable that the command has changed, and releases the volume.
     pub(crate) fn close(self) -> Result<()> {
-        let path = self.path;
-        self.volume.close().map_err(|error| Failure::volume(path.display(), &error))?;
-        self.kept.into_iter().for_each(Kept::remove);
-        Ok(())
+        let Session { calls, who, path, access, direct } = self;
+        match direct {
+            Some(direct) => {
+                drop(calls);
+                direct.close()
+            }
+            None if access == Access::Read => Ok(()),
+            // Of a volume that is read-only nothing is left to be made so.
+            None => match calls.sync(&who) {
+                Err(error) if error.code() != Code::ReadOnly => {
+                    Err(Failure::volume(path.display(), &error))
+                }
+                _ => Ok(()),
+            },
+        }
     }
 
     /// Opens a volume, works, and closes it, also after a failure. The failure of the work comes
@@ -169,19 +203,154 @@ impl Session {
         closed.map(|()| done)
     }
 
+    /// The calls.
+    pub(crate) fn calls(&self) -> &dyn Calls {
+        &*self.calls
+    }
+
+    /// The volume, if the command has opened it itself.
+    pub(crate) fn direct(&self) -> Option<&Volume> {
+        self.direct.as_ref().map(|direct| &*direct.volume)
+    }
+
+    /// Caller for looking at what the user might not reach through a mount: who has opened a volume
+    /// may see all of it.
+    pub(crate) fn reader(&self) -> Caller {
+        if self.direct.is_some() { Caller::root() } else { self.who.clone() }
+    }
+
     /// Returns the name of a path in it, for messages.
     pub(crate) fn label(&self, path: &[u8]) -> String {
         location::label(&self.path, path)
     }
 
-    /// Resolves a path.
-    pub(crate) fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Entry> {
+    /// Makes a call with a path from the top, however long: by a node above it.
+    pub(crate) fn on<T>(
+        &self,
+        path: &[u8],
+        call: impl FnOnce(Node, &[u8]) -> shoal::raw::Result<T>,
+    ) -> shoal::raw::Result<T> {
+        let (mut above, mut rest) = (None::<Open>, path);
+        while rest.len() >= limits::PATH_MAX {
+            let end = rest[..limits::PATH_MAX].iter().rposition(|byte| *byte == b'/');
+            let end = end.filter(|end| *end > 0).ok_or(Code::NameTooLong)?;
+            let node = above.as_ref().map_or(Node::TOP, |it| it.node);
+            above = Some(self.opened(self.calls.open_dir(&self.who, node, &rest[..end])?));
+            rest = &rest[end + 1..];
+        }
+        call(above.as_ref().map_or(Node::TOP, |it| it.node), rest)
+    }
+
+    /// Holds a node until it is dropped.
+    pub(crate) fn opened(&self, opened: Opened) -> Open {
+        let Opened { node, attr } = opened;
+        Open { calls: self.calls.clone(), who: self.who.clone(), node, attr }
+    }
+
+    /// Opens the directory at a path, which must be this one, if its number is given.
+    pub(crate) fn open_dir(&self, path: &[u8], ino: Option<Ino>) -> shoal::raw::Result<Open> {
+        let opened = self.on(path, |node, path| self.calls.open_dir(&self.who, node, path))?;
+        self.the_same(opened, ino)
+    }
+
+    /// Opens the file at a path, which must be this one, if its number is given.
+    pub(crate) fn open_file(
+        &self,
+        path: &[u8],
+        how: How,
+        ino: Option<Ino>,
+    ) -> shoal::raw::Result<Open> {
+        let open = |node, path: &[u8]| self.calls.open_file(&self.who, node, path, how);
+        self.the_same(self.on(path, open)?, ino)
+    }
+
+    /// Refuses what has been put in the place of a file meanwhile.
+    fn the_same(&self, opened: Opened, ino: Option<Ino>) -> shoal::raw::Result<Open> {
+        let open = self.opened(opened);
+        match ino {
+            Some(ino) if open.attr.ino != ino => Err(Code::Stale.into()),
+            _ => Ok(open),
+        }
+    }
+
+    /// Returns the attributes of what is at a path.
+    pub(crate) fn look(&self, path: &[u8]) -> shoal::raw::Result<Attr> {
+        self.on(path, |node, path| self.calls.find(&self.who, node, path, false))
+    }
+
+    /// Changes attributes of what is at a path.
+    pub(crate) fn set(&self, path: &[u8], set: SetAttr) -> shoal::raw::Result<Attr> {
+        self.on(path, |node, path| self.calls.set_attr(&self.who, node, path, false, set))
+    }
+
+    /// Resolves a path as the system does, `/` being the top of the volume: returns attributes,
+    /// and the path from the top without symlinks and dots.
+    ///
+    /// # Errors
+    /// Those of `stat(2)`.
+    pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> shoal::raw::Result<(Attr, Vec<u8>)> {
+        if path.len() > limits::PATH_MAX {
+            return Err(Code::NameTooLong.into());
+        }
+        let mut rest = path.to_vec();
+        let (mut real, mut links) = (Vec::new(), 0);
+        let mut attr = self.calls.attr(&self.who, Node::TOP)?;
+        loop {
+            let start = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
+            if start == rest.len() {
+                return Ok((attr, real));
+            }
+            let end = rest[start..].iter().position(|byte| *byte == b'/');
+            let end = end.map_or(rest.len(), |len| start + len);
+            let (part, behind) = (rest[start..end].to_vec(), rest[end..].to_vec());
+            if attr.kind != FileKind::Directory {
+                return Err(Code::NotDirectory.into());
+            }
+            rest = behind;
+            match &part[..] {
+                b"." => {}
+                b".." => {
+                    let end = real.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                    real.truncate(end);
+                    attr = self.look(&real)?;
+                }
+                name => {
+                    let there = location::join(&real, name);
+                    let found = self.look(&there)?;
+                    // A slash behind it makes it be followed.
+                    if found.kind != FileKind::Symlink || rest.is_empty() && !follow {
+                        (attr, real) = (found, there);
+                        continue;
+                    }
+                    links += 1;
+                    if links > limits::SYMLOOP_MAX {
+                        return Err(Code::Loop.into());
+                    }
+                    let mut target = self.read_link(&there)?;
+                    if target.first() == Some(&b'/') {
+                        real.clear();
+                        attr = self.calls.attr(&self.who, Node::TOP)?;
+                    }
+                    target.append(&mut rest);
+                    rest = target;
+                }
+            }
+        }
+    }
+
+    /// Resolves a path to attributes.
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
+        self.place(path, follow).map(|(attr, _)| attr)
+    }
+
+    /// Resolves a path; one with a slash at its end must be that of a directory.
+    pub(crate) fn place(&self, path: &[u8], follow: bool) -> shoal::raw::Result<(Attr, Vec<u8>)> {
         let Split { name, slash, .. } = split_last(path);
-        let entry = self.volume.namespace().resolve(&self.who, Ino::ROOT, path, follow || slash)?;
-        if slash && !name.is_empty() && entry.kind != FileKind::Directory {
+        let found = self.resolve(path, follow || slash)?;
+        if slash && !name.is_empty() && found.0.kind != FileKind::Directory {
             return Err(Code::NotDirectory.into());
         }
-        Ok(entry)
+        Ok(found)
     }
 
     /// Finds the directory that holds, or will hold, a path's last component.
@@ -191,33 +360,156 @@ impl Session {
             b"" => Err(Reason::Text("is the top directory of the volume".into())),
             b"." | b".." => Err(Reason::Text("the path must end in a name, not in a dot".into())),
             name => {
-                let parent =
-                    self.volume.namespace().resolve(&self.who, Ino::ROOT, split.parent, true)?;
+                let (parent, above) = self.resolve(split.parent, true)?;
                 if parent.kind != FileKind::Directory {
                     return Err(Error::Code(Code::NotDirectory).into());
                 }
-                Ok(Slot { dir: parent.ino, name: name.to_vec() })
+                let path = location::join(&above, name);
+                Ok(Slot { dir: parent.ino, name: name.to_vec(), path })
             }
         }
     }
 
-    /// Looks a name up; `None` when there is none.
-    pub(crate) fn lookup(&self, dir: Ino, name: &[u8]) -> shoal::raw::Result<Option<Entry>> {
-        match self.volume.namespace().lookup(&self.who, dir, name) {
+    /// Looks a path up; `None` when there is nothing.
+    pub(crate) fn lookup(&self, path: &[u8]) -> shoal::raw::Result<Option<Attr>> {
+        match self.look(path) {
             Ok(entry) => Ok(Some(entry)),
             Err(error) if error.is(Code::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Fetches the next entries of a directory, without `.` and `..`, those of a very large one in
-    /// the order of its inodes. An inode that cannot be read hides no name.
-    pub(crate) fn list(&self, dir: Ino, cursor: &mut Cursor) -> shoal::raw::Result<Vec<Found>> {
-        let bulk = self.volume.bulk();
-        if *cursor == Cursor::After(0) && bulk.prefers_inode_order(dir)? {
+    /// Makes an empty file, and opens it for writing.
+    pub(crate) fn create(&self, slot: &Slot) -> shoal::raw::Result<Open> {
+        let how = How { write: true, create_new: true, mode: 0o666, ..How::default() };
+        self.open_file(&slot.path, how, None)
+    }
+
+    /// Renames what is at a path.
+    pub(crate) fn rename(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        flags: RenameFlags,
+    ) -> shoal::raw::Result<()> {
+        self.on(from, |dir, from| {
+            self.on(to, |above, to| self.calls.rename(&self.who, dir, from, above, to, flags))
+        })
+    }
+
+    /// Gives what is at a path one more name.
+    pub(crate) fn link(&self, path: &[u8], to: &[u8]) -> shoal::raw::Result<Attr> {
+        self.on(path, |dir, path| {
+            self.on(to, |above, to| self.calls.link(&self.who, dir, path, above, to))
+        })
+    }
+
+    /// Removes what is at a path, which is no directory.
+    pub(crate) fn unlink(&self, path: &[u8]) -> shoal::raw::Result<()> {
+        self.on(path, |node, path| self.calls.unlink(&self.who, node, path))
+    }
+
+    /// Removes the empty directory at a path.
+    pub(crate) fn remove_dir(&self, path: &[u8]) -> shoal::raw::Result<()> {
+        self.on(path, |node, path| self.calls.remove_dir(&self.who, node, path))
+    }
+
+    /// Makes a symlink.
+    pub(crate) fn symlink(&self, path: &[u8], target: &[u8]) -> shoal::raw::Result<Attr> {
+        self.on(path, |node, path| self.calls.symlink(&self.who, node, path, target))
+    }
+
+    /// Makes a directory, and opens it.
+    pub(crate) fn make_dir(
+        &self,
+        who: &Caller,
+        path: &[u8],
+        mode: u32,
+    ) -> shoal::raw::Result<Open> {
+        self.on(path, |node, path| self.calls.make_dir(who, node, path, mode))
+            .map(|opened| self.opened(opened))
+    }
+
+    /// Returns the target of the symlink at a path.
+    pub(crate) fn read_link(&self, path: &[u8]) -> shoal::raw::Result<Vec<u8>> {
+        self.on(path, |node, path| self.calls.read_link(&self.who, node, path))
+    }
+
+    /// Returns the value of an extended attribute of what is at a path.
+    pub(crate) fn xattr(
+        &self,
+        who: &Caller,
+        path: &[u8],
+        name: &[u8],
+    ) -> shoal::raw::Result<Vec<u8>> {
+        self.on(path, |node, path| self.calls.xattr(who, node, path, false, name))
+    }
+
+    /// Returns the names of all extended attributes of what is at a path, sorted.
+    pub(crate) fn xattrs(&self, path: &[u8]) -> shoal::raw::Result<Vec<Vec<u8>>> {
+        let who = self.reader();
+        let list = self.on(path, |node, path| self.calls.xattrs(&who, node, path, false))?;
+        let mut names = names_in(&list);
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns the access list and the default list of what is at a path, as stored; `None` if it
+    /// has none.
+    pub(crate) fn lists(&self, path: &[u8]) -> shoal::raw::Result<[Option<Vec<u8>>; 2]> {
+        let list = |name: &str| match self.xattr(&self.who, path, name.as_bytes()) {
+            Ok(raw) => Ok(Some(raw)),
+            Err(error) if error.is(Code::NoData) => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok([list(ACCESS)?, list(DEFAULT)?])
+    }
+
+    /// Changes a list of what is at a path, which must be able to have it.
+    pub(crate) fn change_acl(
+        &self,
+        path: &[u8],
+        mode: u32,
+        change: &AclChange,
+    ) -> shoal::raw::Result<()> {
+        let [access, default] = self.lists(path)?;
+        let changed = change.applied(mode, access.as_deref(), default.as_deref())?;
+        let name = if change.is_of_default() { DEFAULT } else { ACCESS }.as_bytes();
+        let (who, flags) = (&self.who, XattrFlags::default());
+        self.on(path, |node, path| match changed {
+            Some(list) => self.calls.set_xattr(who, node, path, false, name, &list, flags),
+            None if default.is_none() => Ok(()),
+            None => self.calls.remove_xattr(who, node, path, false, name),
+        })
+    }
+
+    /// Returns the inodes of a directory and of those above it, upwards.
+    pub(crate) fn above(&self, path: &[u8]) -> shoal::raw::Result<Vec<Ino>> {
+        let (mut found, mut path) = (Vec::new(), path);
+        loop {
+            found.push(self.look(path)?.ino);
+            if path.is_empty() {
+                return Ok(found);
+            }
+            path = &path[..path.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+        }
+    }
+
+    /// Fetches the next entries of the directory at a path, without `.` and `..`, those of a very
+    /// large one in the order of its inodes. An inode that cannot be read hides no name.
+    pub(crate) fn list(
+        &self,
+        (path, dir): (&[u8], Ino),
+        cursor: &mut Cursor,
+    ) -> shoal::raw::Result<Vec<Found>> {
+        let direct = self.direct().map(Volume::bulk);
+        if *cursor == Cursor::After(0)
+            && let Some(bulk) = &direct
+            && bulk.prefers_inode_order(dir)?
+        {
             *cursor = Cursor::Inode(Ino::new(dir.root(), 0));
         }
-        if let Cursor::Inode(after) = *cursor {
+        if let (Cursor::Inode(after), Some(bulk)) = (*cursor, &direct) {
             match bulk.children(&Caller::root(), dir, after, BATCH) {
                 Ok((children, next)) => {
                     *cursor = next.map_or(Cursor::End, Cursor::Inode);
@@ -234,112 +526,75 @@ impl Session {
             _ => None,
         };
         let is_left = |ino: Ino| above.is_none_or(|above| ino.root() == dir.root() && ino > above);
-        batch(cursor, |from, take| {
-            self.volume.directories().readdirplus(dir, from, &mut |entry, attr| {
-                take(&entry, is_left(entry.ino), &mut || match attr.as_ref() {
-                    Ok(attr) => Found::with_attributes(entry.name.into(), **attr),
-                    Err(error) => Found::by_name(&entry, Some(error.clone())),
-                })
-            })
-        })
+        self.batch((path, dir), Fields::ALL, cursor, &is_left)
     }
 
     /// The same without attributes, which need not be read then.
     pub(crate) fn list_names(
         &self,
-        dir: Ino,
+        dir: (&[u8], Ino),
         cursor: &mut Cursor,
     ) -> shoal::raw::Result<Vec<Found>> {
-        batch(cursor, |from, take| {
-            self.volume.directories().readdir(dir, from, &mut |entry| {
-                take(&entry, true, &mut || Found::by_name(&entry, None))
-            })
-        })
+        self.batch(dir, Fields::NONE, cursor, &|_| true)
     }
 
-    /// Returns the target of a symlink, `None` for every other type.
-    pub(crate) fn target(&self, attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
-        match attr.kind {
-            FileKind::Symlink => self.volume.namespace().readlink(attr.ino).map(Some),
-            _ => Ok(None),
-        }
-    }
-}
-
-/// Takes an entry, made only if it is wanted; returns whether there is room for more.
-type Take<'t> = &'t mut dyn FnMut(&DirEntry<'_>, bool, &mut dyn FnMut() -> Found) -> bool;
-
-/// Collects a batch of the wanted entries that `list` delivers after a cookie, without `.` and
-/// `..`.
-fn batch(
-    cursor: &mut Cursor,
-    list: impl Fn(u64, Take<'_>) -> shoal::raw::Result<()>,
-) -> shoal::raw::Result<Vec<Found>> {
-    let mut entries = Vec::new();
-    while let Cursor::After(from) | Cursor::Above(from, _) = *cursor {
-        let begun = *cursor;
-        let mut last = from;
-        let mut taken = 0;
-        *cursor = Cursor::End;
-        list(from, &mut |entry, is_wanted, make| {
-            if taken == BATCH {
-                *cursor = match begun {
-                    Cursor::Above(_, above) => Cursor::Above(last, above),
-                    _ => Cursor::After(last),
-                };
-                return false;
+    /// Collects a batch of the wanted entries behind a cookie.
+    fn batch(
+        &self,
+        (path, dir): (&[u8], Ino),
+        want: Fields,
+        cursor: &mut Cursor,
+        is_wanted: &dyn Fn(Ino) -> bool,
+    ) -> shoal::raw::Result<Vec<Found>> {
+        let mut entries = Vec::new();
+        while let Cursor::After(from) | Cursor::Above(from, _) = *cursor {
+            let begun = *cursor;
+            let (mut last, mut taken) = (from, 0);
+            *cursor = Cursor::End;
+            let cookies = Cookies::ALL.after(from);
+            let listing = Listing { cookies, want, filter: Filter::new() };
+            self.on(path, |node, path| {
+                self.calls.list(&self.who, node, path, dir, &listing, &mut |entry, stat| {
+                    if taken == BATCH {
+                        *cursor = match begun {
+                            Cursor::Above(_, above) => Cursor::Above(last, above),
+                            _ => Cursor::After(last),
+                        };
+                        return false;
+                    }
+                    taken += 1;
+                    last = entry.cookie;
+                    if is_wanted(entry.ino) {
+                        entries.push(match stat {
+                            _ if want == Fields::NONE => Found::by_name(entry, None),
+                            Err(error) => Found::by_name(entry, Some(error)),
+                            Ok(stat) => match stat.attr() {
+                                Some(attr) => Found::with_attributes(entry.name.into(), attr),
+                                None => Found::by_name(entry, Some(Code::Io.into())),
+                            },
+                        });
+                    }
+                    true
+                })
+            })?;
+            if !entries.is_empty() {
+                break;
             }
-            taken += 1;
-            last = entry.cookie;
-            if is_wanted && entry.name != b"." && entry.name != b".." {
-                entries.push(make());
-            }
-            true
-        })?;
-        if !entries.is_empty() {
-            break;
         }
-    }
-    Ok(entries)
-}
-
-/// Warns if the file of a volume is open to others: they could read, or change, the files of all
-/// its users. Devices have permissions of their own.
-pub(crate) fn warn_if_readable(volume: &Path, warn: fn(&str)) {
-    let Ok(found) = volume.metadata() else { return };
-    let mode = found.permissions().mode() & 0o7777;
-    if found.is_file() && mode & 0o066 != 0 {
-        let path = volume.display();
-        warn(&format!(
-            "{path}: its mode {mode:o} lets others at all files in the volume (chmod 600 {path})"
-        ));
+        Ok(entries)
     }
 }
 
-/// Returns the user that runs the command, as the owner of new files.
-fn caller() -> Caller {
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    Caller {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups: groups.iter().map(|gid| gid.as_raw()).collect::<Arc<[u32]>>(),
-        umask: umask(),
-        checked: true,
-    }
-}
-
-/// Returns the process's umask. It can only be read by setting it; no other thread makes files
-/// meanwhile.
-pub(crate) fn umask() -> u32 {
-    let umask = rustix::process::umask(Mode::empty());
-    rustix::process::umask(umask);
-    umask.as_raw_mode()
+/// Returns the names in a list in which each ends with a NUL.
+pub(crate) fn names_in(list: &[u8]) -> Vec<Vec<u8>> {
+    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    names.map(<[u8]>::to_vec).collect()
 }
 
 /// The volumes that a command has opened, each once however many arguments name it.
 pub(crate) struct Sessions {
     access: Access,
-    open: Vec<(PathBuf, Rc<Session>)>,
+    open: Vec<(PathBuf, Arc<Session>)>,
 }
 
 impl Sessions {
@@ -349,23 +604,23 @@ impl Sessions {
     }
 
     /// Returns the session for a location's volume, opened at the first time.
-    pub(crate) fn get(&mut self, location: &Location) -> Result<Rc<Session>> {
+    pub(crate) fn get(&mut self, location: &Location) -> Result<Arc<Session>> {
         self.get_for(location, self.access)
     }
 
     /// Returns the session like [`Sessions::get`], opened for `access`. A command that changes a
     /// volume is not ended by the first signal, but asked to stop ([`interrupt`]).
-    pub(crate) fn get_for(&mut self, location: &Location, access: Access) -> Result<Rc<Session>> {
+    pub(crate) fn get_for(&mut self, location: &Location, access: Access) -> Result<Arc<Session>> {
         // A path that cannot be resolved is left as it is, and opening it reports why.
         let real = location.volume.canonicalize().unwrap_or_else(|_| location.volume.clone());
         if let Some((_, session)) = self.open.iter().find(|(path, _)| *path == real) {
-            return Ok(Rc::clone(session));
+            return Ok(Arc::clone(session));
         }
-        let session = Rc::new(Session::open(&location.volume, access)?);
+        let session = Arc::new(Session::open(&location.volume, access)?);
         if access == Access::Write {
             interrupt::defer();
         }
-        self.open.push((real, Rc::clone(&session)));
+        self.open.push((real, Arc::clone(&session)));
         Ok(session)
     }
 
@@ -373,7 +628,7 @@ impl Sessions {
     pub(crate) fn close(self) -> Result<()> {
         let mut result = Ok(());
         for (_, session) in self.open {
-            if let Ok(session) = Rc::try_unwrap(session) {
+            if let Ok(session) = Arc::try_unwrap(session) {
                 result = result.and(session.close());
             }
         }

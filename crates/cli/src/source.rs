@@ -1,8 +1,10 @@
-//! Interface between a walk and what it walks through: a volume that is open here, or a mount.
+//! Interface between a walk and what it walks through.
 
-use shoal::raw::{Generation, Ino, Result};
+use std::sync::Arc;
 
-use crate::session::{Cursor, Found, Session};
+use shoal::raw::{Ino, Result};
+
+use crate::session::{Cursor, Found};
 
 /// Some entries of a directory, and the place behind them.
 pub(crate) struct Batch {
@@ -13,47 +15,17 @@ pub(crate) struct Batch {
 }
 
 /// A directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct DirId {
-    /// Its inode.
+    /// Its inode when it was found.
     pub ino: Ino,
-    /// Generation of the inode, if it comes from a mount, where directories may be removed
-    /// meanwhile.
-    pub generation: Generation,
+    /// Its path in the walk.
+    pub path: Arc<[u8]>,
 }
 
 /// Directories that can be listed by several threads.
 pub(crate) trait Source: Sync {
-    /// Returns how many directories a call should list that nobody waits for.
-    fn at_once(&self) -> usize;
-
-    /// Lists some entries of each directory, without `.` and `..`. With `names_only` they have no
-    /// attributes.
-    fn list_dirs(&self, names_only: bool, dirs: &[(DirId, Cursor)]) -> Vec<Batch>;
-}
-
-impl Found {
-    /// Returns the directory that it is.
-    pub(crate) fn dir(&self) -> DirId {
-        DirId { ino: self.ino, generation: self.generation }
-    }
-}
-
-impl Source for Session {
-    fn at_once(&self) -> usize {
-        1
-    }
-
-    fn list_dirs(&self, names_only: bool, dirs: &[(DirId, Cursor)]) -> Vec<Batch> {
-        let one = |(dir, cursor): &(DirId, Cursor)| {
-            let mut next = *cursor;
-            let entries = match names_only {
-                true => self.list_names(dir.ino, &mut next),
-                false => Session::list(self, dir.ino, &mut next),
-            };
-            let next = if entries.is_ok() { next } else { Cursor::End };
-            Batch { entries, next }
-        };
-        dirs.iter().map(one).collect()
-    }
+    /// Lists some entries of a directory, without `.` and `..`. With `names_only` they have no
+    /// attributes. If another directory has its place by now, that is an error.
+    fn list_dir(&self, names_only: bool, dir: &DirId, cursor: Cursor) -> Batch;
 }

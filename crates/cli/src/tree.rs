@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use shoal::raw::{Attr, Error, FileKind};
 
@@ -11,17 +11,18 @@ use crate::failure::{Failure, Result};
 use crate::in_mount::{self, InMount};
 use crate::location::{Location, Place, join};
 use crate::mounted::NOT_OURS;
-use crate::session::{Access, Session, Sessions};
+use crate::session::{Access, Sessions};
 use crate::source::Source;
+use crate::start::Start;
 use crate::text::printable;
 
 /// A tree that a place is in.
 #[derive(Clone)]
 pub(crate) enum Tree {
-    /// In a volume that is open here.
-    Volume(Rc<Session>),
+    /// In a volume, by the calls of the library.
+    Volume(Start),
     /// In a mount.
-    Mount(Rc<InMount>),
+    Mount(Arc<InMount>),
 }
 
 /// A place that exists.
@@ -78,7 +79,7 @@ impl Operand {
             let path = place.as_bytes().to_vec();
             match opened {
                 Ok(Some((mount, attr))) => {
-                    return Ok(Ok(Operand { tree: Tree::Mount(Rc::new(mount)), path, attr }));
+                    return Ok(Ok(Operand { tree: Tree::Mount(Arc::new(mount)), path, attr }));
                 }
                 Ok(None) if Path::new(place).is_dir() || is_no_volume(Path::new(place)) => {
                     return Err(Failure::usage(printable(&path), NOT_OURS));
@@ -91,8 +92,11 @@ impl Operand {
         }
         let location = Location::parse(place);
         let session = sessions.get_for(&location, access)?;
-        Ok(match session.find(&location.path, follow) {
-            Ok(attr) => Ok(Operand { tree: Tree::Volume(session), path: location.path, attr }),
+        Ok(match session.place(&location.path, follow) {
+            Ok((attr, real)) => {
+                let tree = Tree::Volume(Start::new(session, location.path.clone(), real));
+                Ok(Operand { tree, path: location.path, attr })
+            }
             Err(error) => Err(Missing { label: location.label(), error }),
         })
     }
@@ -107,15 +111,31 @@ impl Tree {
     /// Returns what a walk lists.
     pub(crate) fn source(&self) -> &dyn Source {
         match self {
-            Tree::Volume(session) => &**session,
+            Tree::Volume(start) => start,
             Tree::Mount(mount) => &**mount,
+        }
+    }
+
+    /// Returns the way to the server, or the volume itself; `None`: system calls alone.
+    pub(crate) fn start(&self) -> Option<&Start> {
+        match self {
+            Tree::Volume(start) => Some(start),
+            Tree::Mount(mount) => mount.start(),
+        }
+    }
+
+    /// The same where it is needed.
+    pub(crate) fn needs_start(&self) -> shoal::raw::Result<&Start> {
+        match self {
+            Tree::Volume(start) => Ok(start),
+            Tree::Mount(mount) => mount.needs_start(),
         }
     }
 
     /// Returns the name of a path in it, for messages.
     pub(crate) fn label(&self, path: &[u8]) -> String {
         match self {
-            Tree::Volume(session) => session.label(path),
+            Tree::Volume(start) => start.session.label(path),
             Tree::Mount(_) => printable(path).into_owned(),
         }
     }
@@ -123,35 +143,35 @@ impl Tree {
     /// Returns a number that two trees of one volume share.
     pub(crate) fn volume_id(&self) -> (bool, u64) {
         match self {
-            Tree::Volume(session) => (false, Rc::as_ptr(session) as usize as u64),
+            Tree::Volume(start) => (false, Arc::as_ptr(&start.session).addr() as u64),
             Tree::Mount(mount) => (true, mount.device()),
         }
     }
 
-    /// Looks a path up. In a mount the generation is unknown.
-    pub(crate) fn find(&self, path: &[u8], follow: bool) -> shoal::raw::Result<Attr> {
+    /// Returns the attributes of what a path of a walk leads to.
+    pub(crate) fn find(&self, path: &[u8]) -> shoal::raw::Result<Attr> {
         match self {
-            Tree::Volume(session) => session.find(path, follow),
-            Tree::Mount(_) => InMount::stat(path, follow),
+            Tree::Volume(start) => start.session.find(&start.real(path), true),
+            Tree::Mount(_) => InMount::stat(path, true),
         }
     }
 
-    /// Returns the target of a symlink at a path, `None` for every other type.
+    /// Returns the target of a symlink at a path of a walk, `None` for every other type.
     pub(crate) fn target(&self, path: &[u8], attr: &Attr) -> shoal::raw::Result<Option<Vec<u8>>> {
         match self {
             _ if attr.kind != FileKind::Symlink => Ok(None),
-            Tree::Volume(session) => session.target(attr),
+            Tree::Volume(start) => start.session.read_link(&start.real(path)).map(Some),
             Tree::Mount(_) => InMount::target(path).map(Some),
         }
     }
 
-    /// Returns the attributes of a directory and of the one that it is in.
-    pub(crate) fn dots(&self, path: &[u8], dir: shoal::raw::Ino) -> shoal::raw::Result<[Attr; 2]> {
+    /// Returns the attributes of the directory at a path of a walk, and of the one that it is in.
+    pub(crate) fn dots(&self, path: &[u8]) -> shoal::raw::Result<[Attr; 2]> {
         match self {
-            Tree::Volume(session) => {
-                let (attributes, names) =
-                    (session.volume.attributes(), session.volume.directories());
-                Ok([attributes.getattr(dir)?, attributes.getattr(names.parent_of(dir)?)?])
+            Tree::Volume(start) => {
+                let real = start.real(path);
+                let above = real.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                Ok([start.session.look(&real)?, start.session.look(&real[..above])?])
             }
             Tree::Mount(_) => {
                 Ok([InMount::stat(path, true)?, InMount::stat(&join(path, b".."), true)?])

@@ -13,7 +13,7 @@ use shoal::raw::{Error, FileKind, Ino};
 use crate::ahead::{Ahead, Job};
 use crate::location;
 use crate::session::{Cursor, Found};
-use crate::source::{Batch, Source};
+use crate::source::{Batch, DirId, Source};
 
 /// The parts of a tree that a walk goes to, and how.
 #[derive(Clone, Copy, Debug)]
@@ -134,8 +134,10 @@ impl Walk<'_> {
                 continue;
             }
             let ahead = frame.job.take().and_then(|job| self.ahead.take(&job));
-            let (dir, cursor) = (frame.found.dir(), frame.cursor);
-            let batch = ahead.unwrap_or_else(|| self.ahead.list(dir, cursor));
+            let batch = ahead.unwrap_or_else(|| {
+                let dir = DirId { ino: frame.found.ino, path: self.path.as_slice().into() };
+                self.ahead.list(&dir, frame.cursor)
+            });
             if let Err(error) = self.fill(batch) {
                 return Some(Step::Failed(error));
             }
@@ -150,7 +152,11 @@ impl Walk<'_> {
         let dir = frame.found.ino;
         let entries = batch.entries?;
         let dirs = entries.iter().filter(|found| enters(&options, depth, dir, found));
-        let jobs: Vec<_> = dirs.map(|found| Arc::new(Job::new(found.dir()))).collect();
+        let job = |found: &Found| {
+            let path = location::join(&self.path, &found.name).into();
+            Arc::new(Job::new(DirId { ino: found.ino, path }))
+        };
+        let jobs: Vec<_> = dirs.map(job).collect();
         // The entries stay where they are: a copy of each batch needs memory that is fresh from the
         // system, a fifth of the processor time of find.
         frame.pending = entries.into_iter();

@@ -94,6 +94,11 @@ pub trait Device: Send + Sync {
     fn is_unlinked(&self) -> bool {
         false
     }
+    /// The place that it is in, the same by whatever path it was opened ([`crate::place_of_file`]);
+    /// a bucket by its URL. `None`: it is in none.
+    fn place(&self) -> Option<String> {
+        None
+    }
     /// Returns whether the device refuses writes.
     fn read_only(&self) -> bool {
         false

@@ -14,11 +14,11 @@ use rustix::io::{Errno, pread, pwrite, pwritev};
 use shoal_base::fork::{self, Origin};
 use shoal_base::{Code, Error, Result};
 use shoal_format::claim::{ADDR as CLAIM_ADDR, SIZE as CLAIM_SIZE};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -351,6 +351,14 @@ impl Drop for FileDevice {
     }
 }
 
+/// Returns the place of a file or device, as [`Device::place`] has it.
+pub fn place_of_file(found: &Metadata) -> String {
+    match found.file_type().is_block_device() {
+        true => format!("device {}", found.rdev()),
+        false => format!("file {} of {}", found.ino(), found.dev()),
+    }
+}
+
 impl Device for FileDevice {
     fn capacity(&self) -> u64 {
         self.capacity
@@ -490,6 +498,9 @@ impl Device for FileDevice {
         !self.block
     }
 
+    fn place(&self) -> Option<String> {
+        self.file.metadata().ok().map(|found| place_of_file(&found))
+    }
     fn is_unlinked(&self) -> bool {
         !self.block && fstat(&self.file).is_ok_and(|found| found.st_nlink == 0)
     }

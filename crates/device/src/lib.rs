@@ -23,7 +23,7 @@ pub mod owner;
 pub use bucket_name::is_bucket;
 pub use claim::ClaimOptions;
 pub use device::{Device, Fact};
-pub use file::FileDevice;
+pub use file::{FileDevice, place_of_file};
 pub use measured::MeasuredDevice;
 pub use memory::MemDevice;
 pub use opening::OpenMode;

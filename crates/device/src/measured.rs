@@ -124,6 +124,9 @@ impl Device for MeasuredDevice {
     fn is_sparse(&self) -> bool {
         self.inner.is_sparse()
     }
+    fn place(&self) -> Option<String> {
+        self.inner.place()
+    }
     fn is_unlinked(&self) -> bool {
         self.inner.is_unlinked()
     }

@@ -111,7 +111,9 @@ pub use shoal_bucket::{
     Class as RequestClass, Owner as BucketOwner, Request as BucketRequest, S3 as S3_PRICES,
     check as bucket_check,
 };
-pub use shoal_device::{ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode};
+pub use shoal_device::{
+    ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode, place_of_file,
+};
 pub use shoal_format::{Compression, Label};
 pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
 pub use shrink::{ShrinkPlan, Shrunk, shrink, shrink_on};

@@ -413,6 +413,12 @@ impl Volume {
         self.quotas().of(ino).ok().flatten().map_or(whole, |quota| quota.shown_in(whole))
     }
 
+    /// Returns the place that the volume is in, the same by whatever path it was opened
+    /// ([`shoal_device::place_of_file`]); a bucket by its URL. `None`: it is in none.
+    pub fn stored_in(&self) -> Option<String> {
+        self.state.store.device().place()
+    }
+
     /// Returns the volume's UUID.
     pub fn id(&self) -> [u8; 16] {
         self.state.store.checkpoints().superblock().id

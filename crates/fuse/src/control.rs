@@ -33,12 +33,13 @@ use crate::protocol::control::*;
 use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC, QUESTION};
 use crate::protocol::wire::ControlHead;
 use crate::table;
-use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, makedev, statat, statx};
 use rustix::io::Errno as Os;
 use shoal::raw::{Code, Error, Generation, Ino, Result, TreeCheck};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -165,6 +166,38 @@ fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
     {
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A place in a mount of Shoal.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MountPlace {
+    /// Number of the mount's filesystem (`st_dev`).
+    pub device: u64,
+    /// Path from the top of the mount; empty for the top. `None`: it cannot be told.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Returns the place of an open file or directory, also of one that was opened by `O_PATH`. `None`:
+/// it is in no mount of Shoal. The server is not asked.
+///
+/// # Errors
+/// Those of `statx`, and of reading `/proc`.
+pub fn place_of(opened: impl AsFd) -> io::Result<Option<MountPlace>> {
+    let found = statx(&opened, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    let (major, minor) = (found.stx_dev_major, found.stx_dev_minor);
+    let mounts = table::of_device(major, minor)?;
+    if mounts.is_empty() {
+        return Ok(None);
+    }
+    let link = format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd());
+    let path = std::fs::read_link(link).ok().and_then(|path| {
+        let above = mounts.iter().filter(|mount| path.starts_with(&mount.dir));
+        let mount = above.max_by_key(|mount| mount.dir.as_os_str().len())?;
+        let below = mount.root.join(path.strip_prefix(&mount.dir).ok()?);
+        let below = below.strip_prefix("/").unwrap_or(&below);
+        Some(below.as_os_str().as_bytes().to_vec())
+    });
+    Ok(Some(MountPlace { device: makedev(major, minor), path }))
 }
 
 /// Returns whether an open file is in a mount of Shoal.

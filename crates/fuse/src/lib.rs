@@ -79,13 +79,14 @@ mod mount;
 mod control;
 
 pub use control::{
-    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Group, Link, Listed, Loads, Names,
-    Operation, Orphans, OtherMount, QuotaFound, ScrubStep, Server, ServerProcess, Shared, Traced,
-    Tracer, TreeTold, Unmount, Unmounted, delete_subvolume, facts_of, is_in_mount, is_mounted,
-    loads_of, make_subvolume, mount_above, mounts, names_of, operations_of, orphans_of, quota_of,
-    quotas_of, read_only_reason_of, remount, remount_read_only, remove_quota, remove_tree,
-    revoke_tokens, scrub_of, server_pid, servers_without_asking, set_label, set_quota, share,
-    stats_of, subvolumes_of, sync, trim, unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
+    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Group, Link, Listed, Loads,
+    MountPlace, Names, Operation, Orphans, OtherMount, QuotaFound, ScrubStep, Server,
+    ServerProcess, Shared, Traced, Tracer, TreeTold, Unmount, Unmounted, delete_subvolume,
+    facts_of, is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
+    operations_of, orphans_of, place_of, quota_of, quotas_of, read_only_reason_of, remount,
+    remount_read_only, remove_quota, remove_tree, revoke_tokens, scrub_of, server_pid,
+    servers_without_asking, set_label, set_quota, share, stats_of, subvolumes_of, sync, trim,
+    unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};

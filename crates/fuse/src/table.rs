@@ -13,6 +13,8 @@ pub(crate) const FS_TYPE: &str = "fuse.shoal";
 pub(crate) struct MountEntry {
     /// Device number, `major:minor`.
     pub device: String,
+    /// Path in the file system of what is shown at the mount point.
+    pub root: PathBuf,
     /// Mount point.
     pub dir: PathBuf,
     /// Type of file system.
@@ -40,6 +42,13 @@ pub(crate) fn ours() -> io::Result<Vec<MountEntry>> {
     Ok(all.iter().enumerate().filter(ours).map(|(_, entry)| entry.clone()).collect())
 }
 
+/// Returns the mounts of Shoal of a file system, by its device number.
+pub(crate) fn of_device(major: u32, minor: u32) -> io::Result<Vec<MountEntry>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    let device = format!("{major}:{minor}");
+    Ok(parse(&text).filter(|it| it.fs_type == FS_TYPE && it.device == device).collect())
+}
+
 /// Iterates over the entries of a `mountinfo`; malformed lines are skipped.
 pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = MountEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse_line)
@@ -49,13 +58,15 @@ pub(crate) fn parse(text: &[u8]) -> impl Iterator<Item = MountEntry> {
 fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = fields.nth(2)?;
-    let dir = fields.nth(1)?;
+    let root = fields.next()?;
+    let dir = fields.next()?;
     fields.find(|field| *field == b"-")?;
     let fs_type = fields.next()?;
     let source = fields.next()?;
     let mut options = fields.next().unwrap_or_default().split(|byte| *byte == b',');
     Some(MountEntry {
         device: String::from_utf8(device.to_vec()).ok()?,
+        root: unescape(root).into(),
         dir: unescape(dir).into(),
         fs_type: String::from_utf8(fs_type.to_vec()).ok()?,
         source: unescape(source),
@@ -110,6 +121,7 @@ mod tests {
             entries[1],
             MountEntry {
                 device: "0:35".into(),
+                root: "/".into(),
                 dir: "/mnt/with space".into(),
                 fs_type: FS_TYPE.into(),
                 source: "/a\\b,c".into(),

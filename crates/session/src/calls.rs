@@ -8,7 +8,8 @@
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeMark, ChangeReader, DirEntry, Fallocate, Fields,
     Freshness, Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo,
-    Seek, SetAttr, Stat, StatFs, Token, Totals, TreeChange, TreeChanged, TreeStep, XattrFlags,
+    Seek, SetAttr, Stat, StatFs, Token, Totals, TreeChange, TreeChanged, TreeCheck, TreeStep,
+    XattrFlags,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -94,7 +95,7 @@ pub(crate) mod types {
     pub(crate) use shoal_engine::{
         Attr, BatchOp, Change, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
         Quota, QuotaLimits, RenameFlags, Rights, RootInfo, Seek, SetAttr, Stat, StatFs, Token,
-        Totals, XattrFlags,
+        Totals, TreeCheck, XattrFlags,
     };
     pub(crate) use std::time::Duration;
 }
@@ -189,7 +190,7 @@ macro_rules! table {
     /// Removes an empty directory.
     14 remove_dir Changes (dir: Node, path: &[u8]) -> ();
     /// Removes a directory with everything below it, as one change.
-    15 remove_tree Changes (dir: Node, path: &[u8]) -> ();
+    15 remove_tree Changes (dir: Node, path: &[u8], check: TreeCheck) -> ();
     /// Renames, to a path below `to`.
     16 rename Changes (dir: Node, path: &[u8], to: Node, to_path: &[u8], flags: RenameFlags) -> ();
     /// Target of a symbolic link.
@@ -228,12 +229,12 @@ macro_rules! table {
     34 read_only_reason Reads () -> Option<String>;
     /// All paths of an inode, from the top of the volume.
     35 paths_of Reads (ino: Ino) -> Vec<Vec<u8>>;
-    /// Sums over everything below a directory.
-    36 totals Reads (dir: Node) -> Totals;
+    /// Sums over everything below a directory, also in the subvolumes there.
+    36 totals Reads (dir: Node, subvolumes: bool) -> Totals;
     /// The subvolumes.
     37 subvolumes Reads () -> Vec<RootInfo>;
-    /// Makes a subvolume, and opens its top.
-    38 make_subvolume Changes (name: &[u8]) -> Opened;
+    /// Makes a subvolume whose top has this mode, before the umask, and opens that.
+    38 make_subvolume Changes (name: &[u8], mode: u32) -> Opened;
     /// Opens the top of a subvolume.
     39 open_subvolume Reads (name: &[u8]) -> Opened;
     /// Deletes a subvolume.
@@ -254,6 +255,13 @@ macro_rules! table {
     47 keep_removed Changes (keep: bool) -> ();
     /// The volume's number.
     48 volume_id Reads () -> [u8; 16];
+    /// Makes a file without a name in a directory, and opens it for reading and writing. It goes
+    /// when it is closed, unless it has been linked.
+    49 make_temporary Changes (dir: Node, path: &[u8], mode: u32) -> Opened;
+    /// Space and inodes, as far as the quota of what a path leads to gives some.
+    50 space_at Reads (dir: Node, path: &[u8]) -> StatFs;
+    /// The place that the volume is in, for comparison: a copy of a volume has the same id.
+    51 stored_in Reads () -> Option<String>;
     by hand:
     /// Gives a node back.
     7 close Reads (node: Node) -> ();
@@ -268,8 +276,9 @@ macro_rules! table {
     /// Reads a whole file: its attributes, and its contents behind what is in `into`.
     65 get Reads (dir: Node, path: &[u8], into: &mut Vec<u8>) -> Attr;
     /// Lists a part of a directory: `path` below an open node, which had the inode number `ino`
-    /// when it was found. An open volume uses the number, a session the path. The caller must be
-    /// allowed to list the directory and, if attributes are wanted, to search it.
+    /// when it was found. An open volume uses the number, a session the path: `ESTALE` if another
+    /// directory is there by now. The caller must be allowed to list the directory and, if
+    /// attributes are wanted, to search it.
     66 list Reads (
         top: Node, path: &[u8], ino: Ino, listing: &Listing, each: &mut EachEntry<'_>
     ) -> ();

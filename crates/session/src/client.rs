@@ -140,7 +140,6 @@ macro_rules! by_hand {
             listing: &Listing,
             each: &mut EachEntry<'_>,
         ) -> Result<()> {
-            let _ = ino;
             let mut listing = listing.clone();
             loop {
                 let (mut goes_on, mut last) = (true, listing.cookies.begin());
@@ -148,7 +147,7 @@ macro_rules! by_hand {
                     number::list,
                     who,
                     |out| {
-                        crate::wire::Put::put(&(top, path), out);
+                        crate::wire::Put::put(&((top, path), ino), out);
                         crate::wire::Put::put(&listing, out);
                     },
                     |result| {

@@ -5,7 +5,7 @@ use crate::calls::{AT_END, Calls, How, Node, Opened, number};
 use crate::nodes::{Nodes, Open, close, release};
 use shoal_engine::{
     Attr, ChangeMark, Code, Fallocate, Handle, Ino, Quota, QuotaLimits, RenameFlags, Result,
-    Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, XattrFlags,
+    Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, TreeCheck, XattrFlags,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,8 @@ impl<'s> Gate<'s> {
         (read_only, is_owner): (bool, bool),
         number: u16,
     ) -> Gate<'s> {
-        let opens = Open { node: top, read: false, write: false, append: false };
+        let is_new = number == number::make_temporary;
+        let opens = Open { node: top, read: is_new, write: is_new, append: false };
         let used = [None, None];
         Gate { nodes, calls, top, read_only, is_owner, number, used, opens, appends: false }
     }
@@ -128,6 +129,16 @@ impl Admit for Node {
 impl Admit for SetAttr {
     fn admit(self, gate: &mut Gate<'_>) -> Result<SetAttr> {
         Ok(gate.set_by(self))
+    }
+}
+
+impl Admit for TreeCheck {
+    fn admit(self, gate: &mut Gate<'_>) -> Result<TreeCheck> {
+        match self {
+            // Nobody looks at what is below.
+            TreeCheck::Top if !gate.is_owner => Err(Code::NotPermitted.into()),
+            check => Ok(check),
+        }
     }
 }
 

@@ -331,7 +331,7 @@ fn list(
     args: &mut Reader<'_>,
     out: &mut Writer<'_>,
 ) -> Result<()> {
-    let (top, path): (Node, &[u8]) = Take::take(args)?;
+    let ((top, path), ino): ((Node, &[u8]), Ino) = Take::take(args)?;
     let listing = Listing::take(args)?;
     args.end()?;
     let top = top.admit(gate)?;
@@ -345,7 +345,10 @@ fn list(
         // Held, so that its number stays its own.
         path => Some(gate.calls.open_dir(who, top, path)?),
     };
-    let listed = list_into((gate.calls, who), top, path, opened, &listing, out);
+    let listed = match opened {
+        Some(opened) if opened.attr.ino != ino => Err(Code::Stale.into()),
+        _ => list_into((gate.calls, who), top, path, opened, &listing, out),
+    };
     if let Some(opened) = opened {
         close(gate.calls, opened.node);
     }

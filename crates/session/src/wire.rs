@@ -9,7 +9,7 @@ use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeKind, ChangeMark, ChangedName, Code, Cookies, Corrupt,
     DeviceFailure, DirEntry, Error, Fallocate, Fields, FileKind, Filter, Freshness, Generation,
     Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr,
-    SetTime, Stat, StatFs, Time, Token, Totals, TreeChanged, TreeFailure, XattrFlags,
+    SetTime, Stat, StatFs, Time, Token, Totals, TreeChanged, TreeCheck, TreeFailure, XattrFlags,
 };
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
@@ -733,6 +733,10 @@ values! {
     Seek "a kind of seek" {
         0 Seek::Data => Seek::Data,
         1 Seek::Hole => Seek::Hole,
+    }
+    TreeCheck "a check of a tree" {
+        0 TreeCheck::Tree => TreeCheck::Tree,
+        1 TreeCheck::Top => TreeCheck::Top,
     }
     Freshness "a freshness" {
         0 Freshness::Force => Freshness::Force,

@@ -1,19 +1,22 @@
 //! Finding the process that serves a volume.
 
 use crate::raw::{self, Code, Error, Result};
-use shoal_session::Session;
 use shoal_session::place::{links, sockets};
+use shoal_session::{Calls, Remote, Session};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Returns whether a process serves the volume at a path.
-pub(crate) fn is_served(path: &Path) -> bool {
+pub fn is_served(path: &Path) -> bool {
     raw::identify(path).ok().flatten().is_some_and(|it| sockets(&it.id).any(|it| it.exists()))
 }
 
 /// Connects to the process that serves a volume: the one in a file, on a device or in a bucket, the
 /// one that a directory is mounted from, or the one behind a socket.
-pub(crate) fn connect(place: &Path) -> Result<Session> {
+///
+/// # Errors
+/// `ENOENT` if nobody serves it, and those of [`Session::connect`].
+pub fn connect(place: &Path) -> Result<Remote<Session>> {
     let found = match std::fs::metadata(place) {
         Ok(found) => Some(found),
         // A volume in a bucket is no file.
@@ -26,11 +29,20 @@ pub(crate) fn connect(place: &Path) -> Result<Session> {
             return Err(Error::refused(code, format!("{}: {error}", place.display())));
         }
     };
-    match found {
+    let session = match found {
         Some(found) if found.file_type().is_socket() => Session::connect(place),
         Some(found) if found.is_dir() => of_mount(place, found.dev()),
         _ => of_volume(place),
-    }
+    };
+    session.map(Remote)
+}
+
+/// Connects to the server of a mount by the number of its filesystem (`st_dev`).
+///
+/// # Errors
+/// `ENOENT` if it has no socket here, and those of [`Session::connect`].
+pub fn connect_mount(device: u64) -> Result<Remote<Session>> {
+    of_mount(Path::new("this mount"), device).map(Remote)
 }
 
 /// Connects to the server of the mount that a directory is in.
@@ -60,14 +72,30 @@ fn of_volume(volume: &Path) -> Result<Session> {
     let Some(identity) = raw::identify(volume)? else {
         return Err(failed("no volume of Shoal"));
     };
+    let here = match std::fs::metadata(volume) {
+        Ok(found) => raw::place_of_file(&found),
+        // A bucket.
+        Err(_) => volume.to_string_lossy().trim_end_matches('/').to_owned(),
+    };
     let mut refused = None;
     for socket in sockets(&identity.id).filter(|socket| socket.exists()) {
-        match Session::connect(&socket) {
-            Ok(session) if hex(session.volume()) == identity.id.replace('-', "") => {
-                return Ok(session);
+        let session = match Session::connect(&socket) {
+            Ok(session) => session,
+            Err(error) => {
+                refused = Some(error);
+                continue;
             }
-            Ok(_) => refused = Some(failed("the socket at its place is another volume's")),
-            Err(error) => refused = Some(error),
+        };
+        if hex(session.volume()) != identity.id.replace('-', "") {
+            refused = Some(failed("the socket at its place is another volume's"));
+            continue;
+        }
+        let remote = Remote(session);
+        let there = remote.stored_in(remote.0.caller())?;
+        match there.as_ref() == Some(&here) {
+            true => return Ok(remote.0),
+            // It has the same id.
+            false => refused = Some(failed("no process serves it, but one serves a copy of it")),
         }
     }
     let not_served = "no process serves it: mount it, or start 'shoal serve', or open it";

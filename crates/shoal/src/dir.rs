@@ -138,7 +138,8 @@ impl Dir {
     /// `ResourceBusy` for a subvolume, `InvalidInput` for a path that ends in `.` or `..`.
     pub fn remove_dir_all(&self, path: impl AsPath) -> Result<()> {
         let path = path.as_path();
-        self.calls().remove_tree(self.who(), self.node(), path).doing("remove tree", path)
+        let check = raw::TreeCheck::Tree;
+        self.calls().remove_tree(self.who(), self.node(), path, check).doing("remove tree", path)
     }
 
     /// Renames a file or directory, and replaces what is there: a file by a file, an empty

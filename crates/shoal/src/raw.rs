@@ -9,6 +9,7 @@
 //!
 //! It has what the front ends of this repository use: an item that one of them needs is added here.
 
+pub use crate::connect::{connect, connect_mount, is_served};
 pub use crate::local::Local;
 pub use crate::path::split_parent;
 pub use shoal_engine::{
@@ -25,7 +26,8 @@ pub use shoal_engine::{
     TreeChanged, TreeChanges, TreeCheck, TreeFailure, TreeStep, Volume, VolumeInfo, XattrFlags,
     at_once, call_panicked, check_process, copy_volume, copy_volume_on, dump, glob, grow,
     hand_over, identify, is_bucket, limits, lock_files, memory, mkfs, mkfs_on, must_not_wait,
-    open_device, phase, refuse_to_wait, restore, shard, shrink, shrink_on, text, timing_bucket_end,
+    open_device, phase, place_of_file, refuse_to_wait, restore, shard, shrink, shrink_on, text,
+    timing_bucket_end,
 };
 #[cfg(feature = "bucket")]
 pub use shoal_engine::{

@@ -42,7 +42,7 @@ impl Subvolumes<'_> {
     pub fn create(&self, name: impl AsPath) -> Result<Dir> {
         let (name, me) = (name.as_path(), Credentials::current());
         let who = Caller { gid: me.gid(), checked: true, ..Caller::user(me.uid(), me.gid()) };
-        let top = self.0.calls().make_subvolume(&who, name).doing("make subvolume", name)?;
+        let top = self.0.calls().make_subvolume(&who, name, 0o755).doing("make subvolume", name)?;
         Ok(Dir::new(self.0.clone(), me.0, &top, name))
     }
 

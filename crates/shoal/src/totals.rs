@@ -45,7 +45,7 @@ impl Totals {
     /// `NotFound` when the directory has been removed, `PermissionDenied`, `InvalidData` when an
     /// inode or a directory is damaged, those of the device.
     pub fn of(dir: &Dir) -> Result<Totals> {
-        let totals = dir.calls().totals(dir.who(), dir.node());
+        let totals = dir.calls().totals(dir.who(), dir.node(), false);
         dir.done(totals.map(Totals), "sum up directory")
     }
 

@@ -5,7 +5,7 @@ use crate::error::{Doing, Error, Result};
 use crate::local::Local;
 use crate::path::to_path_buf;
 use crate::raw::{self, Caller, Code, Compression, Ino};
-use shoal_session::{Calls, Remote};
+use shoal_session::Calls;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -218,9 +218,9 @@ impl Volume {
     pub fn connect(place: impl AsRef<Path>) -> Result<Volume> {
         let place = place.as_ref();
         let bytes = place.as_os_str().as_encoded_bytes();
-        let session = crate::connect::connect(place).doing("connect to volume", bytes)?;
-        let who = session.caller().clone();
-        Ok(Volume::over(Arc::new(Remote(session)), who))
+        let remote = crate::connect::connect(place).doing("connect to volume", bytes)?;
+        let who = remote.0.caller().clone();
+        Ok(Volume::over(Arc::new(remote), who))
     }
 
     /// Returns all paths of an inode, relative to the top directory, as the calls of

@@ -3,18 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{ArgGroup, Args, ValueHint};
-use shoal::raw::Time;
-
-use shoal::raw::ModeChange;
-
-/// Permission bits as they were typed, and their meaning.
-#[derive(Clone, Debug)]
-pub(crate) struct ModeText {
-    /// As they were typed.
-    pub text: String,
-    /// Their meaning.
-    pub change: ModeChange,
-}
+use shoal::raw::{ModeChange, Time};
 
 const RULES: &str = "\
 PERMISSIONS:
@@ -48,7 +37,7 @@ EXIT STATUS:
 pub(crate) struct ChmodArgs {
     /// Octal bits, as 755, or changes, as u=rwX,g+w,o-rwx; without a user, the umask counts
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = changes)]
-    pub mode: ModeText,
+    pub mode: ModeChange,
     /// Files and directories, as VOLUME:/path or a path in a mount
     #[arg(value_name = "PLACE", required = true, value_hint = ValueHint::AnyPath)]
     pub places: Vec<OsString>,
@@ -118,8 +107,7 @@ pub(crate) struct TouchArgs {
     pub help: Option<bool>,
 }
 
-fn changes(text: &str) -> Result<ModeText, String> {
+fn changes(text: &str) -> Result<ModeChange, String> {
     let what = || format!("'{text}' is no mode: write octal bits, as 755, or changes, as u+w,g-x");
-    let change = ModeChange::parse(text).ok_or_else(what)?;
-    Ok(ModeText { text: text.to_owned(), change })
+    ModeChange::parse(text).ok_or_else(what)
 }

@@ -4,10 +4,10 @@ use shoal::raw::{AclChange, Attr, Code, FileKind, TreeChange};
 
 use super::chmod::{Below, Stop, each};
 use crate::accounts::Accounts;
+use crate::acl::{ACCESS, DEFAULT};
 use crate::acl::{Entry, GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, entries, permissions};
 use crate::args::{GetfaclArgs, SetfaclArgs};
 use crate::failure::{Failure, Reason, Result};
-use crate::in_mount::lists::{ACCESS, DEFAULT};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Found, Sessions};
@@ -69,7 +69,7 @@ impl Printer<'_> {
         if attr.kind == FileKind::Symlink {
             return Ok(());
         }
-        match lists_of(tree, path, (attr, follow)) {
+        match lists_of(tree, path, follow) {
             Ok([access, default]) => {
                 let access = access.unwrap_or_else(|| of_mode(attr.mode));
                 self.print(&tree.label(path), attr, &access, &default.unwrap_or_default())
@@ -134,22 +134,9 @@ impl Printer<'_> {
 }
 
 /// Returns the entries of the access list and the default list; `None` if the file has none.
-fn lists_of(
-    tree: &Tree,
-    path: &[u8],
-    (attr, follow): (&Attr, bool),
-) -> shoal::raw::Result<[Option<Vec<Entry>>; 2]> {
+fn lists_of(tree: &Tree, path: &[u8], follow: bool) -> shoal::raw::Result<[Option<Vec<Entry>>; 2]> {
     let raw = match tree {
-        Tree::Volume(session) => {
-            let attributes = session.volume.attributes();
-            let list =
-                |name: &str| match attributes.getxattr(&session.who, attr.ino, name.as_bytes()) {
-                    Ok(raw) => Ok(Some(raw)),
-                    Err(error) if error.is(Code::NoData) => Ok(None),
-                    Err(error) => Err(error),
-                };
-            [list(ACCESS)?, list(DEFAULT)?]
-        }
+        Tree::Volume(start) => start.session.lists(&start.real(path))?,
         Tree::Mount(mount) => {
             let file = mount.open_file(path, follow)?;
             [file.list(ACCESS)?, file.list(DEFAULT)?]
@@ -242,7 +229,7 @@ pub(crate) fn set(args: &SetfaclArgs) -> Result<u8> {
     for (change, of_default) in [(access, false), (default, true)] {
         let Some(change) = change else { continue };
         let tree = TreeChange { acl: Some(change.clone()), ..TreeChange::default() };
-        let below = if args.recursive { Below::AtOnce(&tree, "") } else { Below::Nothing };
+        let below = if args.recursive { Below::AtOnce(&tree) } else { Below::Nothing };
         let one = each(&args.places, below, true, |file| {
             let attr = file.attr();
             // As those that a change of a tree passes over.

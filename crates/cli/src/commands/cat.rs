@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use shoal::raw::{Code, FileKind, Ino, Rights, Token};
+use shoal::raw::{Code, FileKind, Rights, Token};
+use shoal_session::How;
 
 use crate::args::CatArgs;
 use crate::failure::{Failure, Reason, Result};
@@ -14,7 +15,7 @@ use crate::location::Location;
 use crate::mounted;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{Access, Session, Sessions};
+use crate::session::{Access, Open, Session, Sessions};
 use crate::text::printable;
 use crate::tree::mounted_path;
 
@@ -38,7 +39,9 @@ pub(crate) fn run(args: &CatArgs) -> Result<u8> {
             let location = Location::parse(place);
             let session = sessions.get(&location)?;
             match regular(&session, &location) {
-                Ok(ino) => copy(&session, ino, &location, &mut out, &mut progress, &mut buffer)?,
+                Ok(file) => {
+                    copy(&session, &file, &location, &mut out, &mut progress, &mut buffer)?;
+                }
                 Err(error) => progress.failure(location.label(), Reason::from(error)),
             }
         }
@@ -67,12 +70,13 @@ fn by_token(args: &CatArgs, text: &str) -> Result<u8> {
     let access = if writes { Access::Write } else { Access::Read };
     Sessions::run(access, |sessions| {
         let session = sessions.get(&location)?;
-        let ino = session.volume.tokens().redeem(&token).map_err(refused)?.ino;
+        let opened = session.calls().open_token(&session.who, token).map_err(refused)?;
+        let file = session.opened(opened);
         if !token.rights().contains(Rights::READ) {
             return Err(refused(Code::Access.into()));
         }
         let (mut out, mut progress) = (Out::new(), Progress::counting());
-        copy(&session, ino, &location, &mut out, &mut progress, &mut vec![0; PIECE])?;
+        copy(&session, &file, &location, &mut out, &mut progress, &mut vec![0; PIECE])?;
         out.flush()?;
         Ok(progress.finish())
     })
@@ -113,10 +117,13 @@ fn from_mount(
 }
 
 /// Finds a file with contents.
-fn regular(session: &Session, location: &Location) -> shoal::raw::Result<Ino> {
-    let entry = session.find(&location.path, true)?;
+fn regular(session: &Session, location: &Location) -> shoal::raw::Result<Open> {
+    let (entry, real) = session.place(&location.path, true)?;
     match entry.kind {
-        FileKind::Regular => Ok(entry.ino),
+        FileKind::Regular => {
+            let how = How { read: true, ..How::default() };
+            session.open_file(&real, how, Some(entry.ino))
+        }
         FileKind::Directory => Err(Code::IsDirectory.into()),
         _ => Err(Code::NoDevice.into()),
     }
@@ -124,7 +131,7 @@ fn regular(session: &Session, location: &Location) -> shoal::raw::Result<Ino> {
 
 fn copy(
     session: &Session,
-    ino: Ino,
+    file: &Open,
     location: &Location,
     out: &mut Out,
     progress: &mut Progress,
@@ -132,7 +139,7 @@ fn copy(
 ) -> Result<()> {
     let mut offset = 0;
     loop {
-        match session.volume.files().read(ino, offset, buffer) {
+        match session.calls().read(&session.who, file.node, offset, buffer) {
             Ok(0) => return Ok(()),
             Ok(read) => {
                 out.bytes(&buffer[..read])?;

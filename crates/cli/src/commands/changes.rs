@@ -3,26 +3,28 @@
 //!
 //! The mark for the next call is printed, or stored, only when everything has been written.
 
+use std::cell::OnceCell;
+use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use shoal::raw::{Change, ChangeKind, ChangeMark, ChangedName, Code, FileKind};
-use shoal_fuse::{ChangeFound, ChangesEnd};
+use shoal::raw::{Change, ChangeKind, ChangeMark, ChangedName, Code, Error, FileKind};
 
 use crate::args::{ChangesArgs, Keep, WatchArgs};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::feed;
 use crate::interrupt;
 use crate::json::Object;
+use crate::location::join;
 use crate::marks;
 use crate::output::Out;
 use crate::progress::eprint_line;
-use crate::session::{Access, Found, Sessions};
+use crate::session::{Access, Found, Open, Sessions};
+use crate::start;
 use crate::text::kind_name;
 use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
-/// Changes that are read at a time.
-const BATCH: usize = 4096;
 /// Pauses between two looks of `watch`: after a change the first, then ever longer up to the
 /// second.
 const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &ChangesArgs) -> Result<u8> {
             () if args.removed => Form::Removed,
             () => Form::Lines,
         };
-        let feed = Feed { place: &place, form, null: args.null };
+        let feed = Feed { place: &place, dir: OnceCell::new(), form, null: args.null };
         let mut out = Out::new();
         if args.now {
             let mark = feed.mark()?;
@@ -68,14 +70,16 @@ pub(crate) fn run(args: &ChangesArgs) -> Result<u8> {
 pub(crate) fn watch(args: &WatchArgs) -> Result<u8> {
     Sessions::run(Access::Read, |sessions| {
         let place = open(sessions, Access::Read, &args.place)?;
-        if let Tree::Volume(_) = place.tree {
+        if let Tree::Volume(start) = &place.tree
+            && start.session.direct().is_some()
+        {
             let what = "nothing changes in a volume that is not mounted: mount it, and watch a \
                 directory there; 'shoal changes' shows the changes since a mark";
             return Err(Failure::usage(place.label(), what));
         }
         interrupt::defer();
         let form = if args.json { Form::Json } else { Form::Lines };
-        let feed = Feed { place: &place, form, null: args.null };
+        let feed = Feed { place: &place, dir: OnceCell::new(), form, null: args.null };
         let mark = match marks::read(args.since.as_deref(), args.mark_file.as_deref())? {
             Some(mark) => mark,
             None => feed.mark()?,
@@ -104,11 +108,10 @@ fn open(sessions: &mut Sessions, access: Access, place: &std::ffi::OsStr) -> Res
 }
 
 fn keep_removed(place: &Operand, keep: Keep) -> Result<u8> {
-    let Tree::Volume(session) = &place.tree else {
-        let what = "this is switched on a volume that is not mounted: unmount it, and write VOLUME";
-        return Err(Failure::usage(place.label(), what));
-    };
-    let kept = session.volume.changes().keep_removed(&session.who, keep == Keep::On);
+    let kept = place.tree.needs_start().and_then(|start| {
+        let session = &start.session;
+        session.calls().keep_removed(&session.who, keep == Keep::On)
+    });
     kept.map(|()| OK).map_err(|error| Failure::failed(place.label(), Reason::Volume(error)))
 }
 
@@ -121,8 +124,18 @@ enum Form {
     Removed,
 }
 
+/// The end of the changes.
+struct ChangesEnd {
+    /// The mark for the next call.
+    mark: ChangeMark,
+    /// All removed names have been told.
+    all_removed: bool,
+}
+
 struct Feed<'f> {
     place: &'f Operand,
+    /// It is opened once: it may get another name.
+    dir: OnceCell<Arc<Open>>,
     form: Form,
     null: bool,
 }
@@ -130,6 +143,21 @@ struct Feed<'f> {
 impl Feed<'_> {
     fn failed(&self, error: shoal::raw::Error) -> Failure {
         Failure::failed(self.place.label(), Reason::Volume(error))
+    }
+
+    /// The changes of the place since a mark.
+    fn of(&self, since: Option<&ChangeMark>) -> Result<feed::Feed<'_>> {
+        let start = self.place.tree.needs_start().map_err(|error| self.failed(error))?;
+        let dir = match self.dir.get() {
+            Some(dir) => dir.clone(),
+            None => {
+                let (path, ino) = (start.real(&self.place.path), self.place.attr.ino);
+                let dir = start.session.open_dir(&path, Some(ino));
+                let dir = dir.map_err(|error| self.failed(error))?;
+                self.dir.get_or_init(|| Arc::new(dir)).clone()
+            }
+        };
+        Ok(feed::Feed { session: &start.session, dir, since: since.copied() })
     }
 
     fn warn(&self) {
@@ -141,58 +169,32 @@ impl Feed<'_> {
     }
 
     fn mark(&self) -> Result<ChangeMark> {
-        let mark = match &self.place.tree {
-            Tree::Volume(session) => session.volume.changes().mark(self.place.attr.ino),
-            Tree::Mount(mount) => mount.mark(),
-        };
-        mark.map_err(|error| self.failed(error))
+        self.of(None)?.mark().map_err(|error| self.failed(error))
     }
 
     /// Writes what has changed since a mark. Returns whether there was anything, and the end. No
     /// removed name is missing if no directory is told: it would be gone from one.
     fn tell(&self, out: &mut Out, since: Option<&ChangeMark>) -> Result<(bool, ChangesEnd)> {
-        let (mut told, mut has_dirs, mut written) = (false, false, Ok(()));
-        let mut each = |change: ChangeFound| {
+        let (mut told, mut has_dirs) = (false, false);
+        let read = self.of(since)?.pass(&mut |change| {
             told = true;
             has_dirs |= change.file == Some(FileKind::Directory);
-            written = self.change(out, &change);
-            written.is_ok()
-        };
-        let end = match &self.place.tree {
-            Tree::Volume(session) => {
-                let (changes, dir) = (session.volume.changes(), self.place.attr.ino);
-                let reader = changes.since(&session.who, dir, since);
-                let mut reader = reader.map_err(|error| self.failed(error))?;
-                let mut wants = true;
-                while wants {
-                    let batch = changes.next(&mut reader, BATCH);
-                    let batch = batch.map_err(|error| self.failed(error))?;
-                    if batch.is_empty() {
-                        break;
-                    }
-                    wants = batch.into_iter().all(|change| each(found(change)));
-                }
-                let (mark, all_removed) = (reader.mark(), reader.has_all_removed());
-                wants.then_some(ChangesEnd { mark, all_removed })
-            }
-            Tree::Mount(mount) => {
-                mount.changes(since, &mut each).map_err(|error| self.failed(error))?
-            }
-        };
-        written?;
-        let end = end.map(|end| ChangesEnd { all_removed: end.all_removed || !has_dirs, ..end });
-        end.map(|end| (told, end)).ok_or_else(|| self.failed(Code::Io.into()))
+            self.change(out, change)
+        })?;
+        let (mark, all_removed) = read.map_err(|error| self.failed(full(error)))?;
+        Ok((told, ChangesEnd { mark, all_removed: all_removed || !has_dirs }))
     }
 
     /// Writes changes as they happen, until the command is interrupted or has waited long enough.
     /// Returns the last mark.
     fn watch(&self, args: &WatchArgs, mut mark: ChangeMark) -> Result<ChangeMark> {
-        let Tree::Mount(mount) = &self.place.tree else { return Ok(mark) };
+        let start = self.place.tree.needs_start().map_err(|error| self.failed(error))?;
+        let (calls, who) = (start.session.calls(), &start.session.who);
         let mut out = Out::new();
         let end = args.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
         let (mut pause, mut warned) = (PAUSES[0], false);
         loop {
-            if mount.is_newer(&mark).map_err(|error| self.failed(error))? {
+            if calls.is_newer(who, mark).map_err(|error| self.failed(error))? {
                 let (told, now) = self.tell(&mut out, Some(&mark))?;
                 mark = now.mark;
                 if told && self.form == Form::Json {
@@ -221,7 +223,7 @@ impl Feed<'_> {
         }
     }
 
-    fn change(&self, out: &mut Out, change: &ChangeFound) -> Result<()> {
+    fn change(&self, out: &mut Out, change: &Change) -> Result<()> {
         let letter: &[u8] = match change.kind {
             ChangeKind::Created => b"A",
             ChangeKind::Changed => b"M",
@@ -233,46 +235,50 @@ impl Feed<'_> {
             Form::FilesFrom => self.to_copy(out, change),
             Form::Removed => {
                 let gone = match change.kind {
-                    ChangeKind::Removed => change.paths.first(),
+                    ChangeKind::Removed => change.names.first(),
                     _ => change.from.as_ref(),
                 };
-                gone.map_or(Ok(()), |path| self.fields(out, &[path]))
+                gone.map_or(Ok(()), |name| self.fields(out, &[&name.path()]))
             }
             Form::Lines => {
-                let from = change.from.as_deref().unwrap_or_default();
-                change.paths.iter().try_for_each(|path| match change.kind {
-                    ChangeKind::Renamed => self.fields(out, &[letter, from, path]),
-                    _ => self.fields(out, &[letter, path]),
+                let from = change.from.as_ref().map(ChangedName::path).unwrap_or_default();
+                change.names.iter().map(ChangedName::path).try_for_each(|path| match change.kind {
+                    ChangeKind::Renamed => self.fields(out, &[letter, &from, &path]),
+                    _ => self.fields(out, &[letter, &path]),
                 })
             }
         }
     }
 
-    fn to_copy(&self, out: &mut Out, change: &ChangeFound) -> Result<()> {
+    fn to_copy(&self, out: &mut Out, change: &Change) -> Result<()> {
         if change.kind == ChangeKind::Removed {
             return Ok(());
         }
-        for path in &change.paths {
-            self.fields(out, &[path])?;
+        for path in change.names.iter().map(ChangedName::path) {
+            self.fields(out, &[&path])?;
             let whole = change.kind == ChangeKind::Renamed;
             if whole && change.file == Some(FileKind::Directory) {
-                self.everything_in(out, change, path)?;
+                self.everything_in(out, change, &path)?;
             }
         }
         Ok(())
     }
 
-    fn everything_in(&self, out: &mut Out, dir: &ChangeFound, path: &[u8]) -> Result<()> {
-        let ChangeFound { ino, generation, .. } = *dir;
+    fn everything_in(&self, out: &mut Out, dir: &Change, path: &[u8]) -> Result<()> {
         let (name, kind) = (Box::default(), FileKind::Directory);
-        let top = Found { name, ino, generation, kind, attr: None, failed: None };
+        let top = Found { name, ino: dir.ino, kind, attr: None, failed: None };
+        let below = join(&self.place.path, path);
         let options = Options { names_only: true, ..Options::default() };
-        Walk::through(self.place.tree.source(), (top, path), options, |walk| {
+        Walk::through(self.place.tree.source(), (top, &below), options, |walk| {
             while let Some(step) = walk.step() {
                 match step {
-                    Step::Found(_) => self.fields(out, &[walk.path()])?,
-                    // Removed from the mount, or moved out of it, meanwhile: the next call tells.
-                    Step::Failed(error) if error.is(Code::NotFound) => {}
+                    Step::Found(_) => {
+                        let path = start::below(&self.place.path, walk.path());
+                        self.fields(out, &[path])?;
+                    }
+                    // Removed or moved meanwhile: the next call tells.
+                    Step::Failed(error) if matches!(error.code(), Code::NotFound | Code::Stale) => {
+                    }
                     Step::Failed(error) => return Err(self.failed(error)),
                     Step::Left(_) => {}
                 }
@@ -310,34 +316,32 @@ impl Feed<'_> {
     }
 }
 
-/// Returns a change of a volume in the form of one of a mount.
-fn found(change: Change) -> ChangeFound {
-    ChangeFound {
-        kind: change.kind,
-        ino: change.ino,
-        generation: change.generation,
-        file: change.file,
-        paths: change.names.iter().map(ChangedName::path).collect(),
-        from: change.from.as_ref().map(ChangedName::path),
-        more: change.more,
-    }
+/// Adds the remedy to the refusal of a mark.
+fn full(error: Error) -> Error {
+    let why = match error.code() {
+        Code::CrossRoot => "the mark is of another volume or subvolume",
+        Code::Stale => "the mark is from before a repair, or from the future",
+        _ => return error,
+    };
+    Error::refused(error.code(), format!("{why}: a full scan is needed: call it without a mark"))
 }
 
-fn object(change: &ChangeFound) -> Object {
+fn object(change: &Change) -> Object {
     let kind = match change.kind {
         ChangeKind::Created => "created",
         ChangeKind::Changed => "changed",
         ChangeKind::Renamed => "renamed",
         ChangeKind::Removed => "removed",
     };
+    let paths: Vec<_> = change.names.iter().map(ChangedName::path).collect();
     let object = Object::new()
         .put("kind", kind)
         .put("inode", change.ino.0)
         .put("generation", change.generation.0)
         .put_some("type", change.file.map(kind_name))
-        .put_names("paths", change.paths.iter().map(|path| &path[..]));
+        .put_names("paths", paths.iter().map(|path| &path[..]));
     let object = match &change.from {
-        Some(from) => object.put_name("from", from),
+        Some(from) => object.put_name("from", &from.path()),
         None => object,
     };
     object.put("more", change.more)

@@ -5,37 +5,36 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use shoal::raw::text::counted;
-use shoal::raw::{AclChange, Attr, Code, FileKind, Ino, SetAttr, SetTime, TreeChange, TreeStep};
-use shoal_fuse::TreeTold;
+use shoal::raw::{AclChange, Attr, Code, FileKind, SetAttr, SetTime, TreeChange, TreeStep};
 
 use crate::accounts::Accounts;
 use crate::args::{ChmodArgs, ChownArgs, TouchArgs};
+use crate::direct;
 use crate::failure::{Failure, Reason, Result};
 use crate::find::Times;
-use crate::in_mount::{self, InMount, OpenFile};
+use crate::in_mount::{self, OpenFile};
 use crate::interrupt;
 use crate::location::{self, Location, Place};
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{self, Access, Found, Session, Sessions};
-use crate::text::{mode_text, printable};
+use crate::session::{Access, Found, Session, Sessions};
+use crate::text::mode_text;
 use crate::tree::{Operand, Tree};
 use crate::walk::{Options, Step, Walk};
 
 /// Changes permission bits.
 pub(crate) fn chmod(args: &ChmodArgs) -> Result<u8> {
     let mut out = Out::new();
-    let change = &args.mode.change;
+    let change = &args.mode;
     let tree = TreeChange { mode: Some(change.clone()), ..TreeChange::default() };
     let below = match (args.recursive, args.verbose || args.changes) {
         (false, _) => Below::Nothing,
         (true, true) => Below::OneByOne,
-        (true, false) => Below::AtOnce(&tree, &args.mode.text),
+        (true, false) => Below::AtOnce(&tree),
     };
-    let umask = session::umask();
+    let umask = direct::umask();
     let status = each(&args.places, below, true, |file| {
         let attr = file.attr();
         if attr.kind == FileKind::Symlink {
@@ -80,7 +79,7 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<u8> {
     let set = SetAttr { uid: uid.transpose()?, gid: gid.transpose()?, ..SetAttr::default() };
     let follow = !args.no_dereference && !args.recursive;
     let tree = TreeChange { uid: set.uid, gid: set.gid, ..TreeChange::default() };
-    let below = if args.recursive { Below::AtOnce(&tree, "") } else { Below::Nothing };
+    let below = if args.recursive { Below::AtOnce(&tree) } else { Below::Nothing };
     each(&args.places, below, follow, |file| Ok(file.set(&set).map(drop)?))
 }
 
@@ -108,8 +107,8 @@ pub(super) enum Below<'c> {
     Nothing,
     /// Each file is found and changed by itself, and can be reported.
     OneByOne,
-    /// One call of the volume, which also changes the directory; with the mode as text.
-    AtOnce(&'c TreeChange, &'c str),
+    /// One call of the volume, which also changes the directory.
+    AtOnce(&'c TreeChange),
 }
 
 /// A file to be changed.
@@ -120,7 +119,8 @@ pub(super) struct Target<'t> {
 }
 
 enum Opened<'t> {
-    Volume(&'t Session, Attr),
+    /// With its path from the top.
+    Volume(&'t Session, Vec<u8>, Attr),
     Mount(OpenFile),
 }
 
@@ -128,7 +128,7 @@ impl Target<'_> {
     /// Returns the attributes.
     pub(super) fn attr(&self) -> Attr {
         match &self.file {
-            Opened::Volume(_, attr) => *attr,
+            Opened::Volume(_, _, attr) => *attr,
             Opened::Mount(file) => file.attr,
         }
     }
@@ -136,32 +136,27 @@ impl Target<'_> {
     /// Changes an access control list.
     pub(super) fn change_acl(&self, change: &AclChange) -> shoal::raw::Result<()> {
         match &self.file {
-            Opened::Volume(session, attr) => {
-                session.volume.attributes().change_acl(&session.who, attr.ino, change)
-            }
+            Opened::Volume(session, path, attr) => session.change_acl(path, attr.mode, change),
             Opened::Mount(file) => file.change_acl(change),
         }
     }
 
     fn set(&self, set: &SetAttr) -> shoal::raw::Result<Attr> {
         match &self.file {
-            Opened::Volume(session, attr) => {
-                session.volume.attributes().setattr(&session.who, attr.ino, set)
-            }
+            Opened::Volume(session, path, _) => session.set(path, *set),
             Opened::Mount(file) => file.set(set),
         }
     }
 }
 
 /// Returns a file of a tree at a path, with its attributes as they are now.
-fn target<'t>(
-    tree: &'t Tree,
-    path: &[u8],
-    ino: Ino,
-    follow: bool,
-) -> shoal::raw::Result<Target<'t>> {
+fn target<'t>(tree: &'t Tree, path: &[u8], follow: bool) -> shoal::raw::Result<Target<'t>> {
     let file = match tree {
-        Tree::Volume(session) => Opened::Volume(session, session.volume.attributes().getattr(ino)?),
+        Tree::Volume(start) => {
+            let real = start.real(path);
+            let attr = start.session.look(&real)?;
+            Opened::Volume(&start.session, real, attr)
+        }
         Tree::Mount(mount) => Opened::Mount(mount.open_file(path, follow)?),
     };
     Ok(Target { label: tree.label(path), file })
@@ -188,16 +183,16 @@ pub(super) fn each(
             };
             let Operand { tree, path, attr } = &place;
             if attr.kind == FileKind::Directory
-                && let Below::AtOnce(change, mode) = below
-                && at_once(&place, (change, mode), &mut progress, &mut done)?
+                && let Below::AtOnce(change) = below
+                && at_once(&place, change, &mut progress, &mut done)?
             {
                 continue;
             }
-            let mut one = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
+            let mut one = |progress: &mut Progress, path: &[u8], follow: bool| {
                 interrupt::check(|| format!("{} changed", counted(done, "file")))?;
                 done += 1;
                 progress.count(done, 0, path);
-                let changed = match target(tree, path, ino, follow) {
+                let changed = match target(tree, path, follow) {
                     Ok(target) => change(&target),
                     Err(error) => Err(error.into()),
                 };
@@ -213,7 +208,7 @@ pub(super) fn each(
                     }
                 }
             };
-            one(&mut progress, path, attr.ino, follow)?;
+            one(&mut progress, path, follow)?;
             if attr.kind == FileKind::Directory && !matches!(below, Below::Nothing) {
                 one_by_one(&place, &mut progress, &mut one)?;
             }
@@ -223,7 +218,7 @@ pub(super) fn each(
 }
 
 /// Changes the file at a path.
-type One<'o> = dyn FnMut(&mut Progress, &[u8], Ino, bool) -> Result<()> + 'o;
+type One<'o> = dyn FnMut(&mut Progress, &[u8], bool) -> Result<()> + 'o;
 
 /// Changes everything below a directory, each file by itself.
 fn one_by_one(place: &Operand, progress: &mut Progress, one: &mut One<'_>) -> Result<()> {
@@ -235,7 +230,7 @@ fn one_by_one(place: &Operand, progress: &mut Progress, one: &mut One<'_>) -> Re
             match step {
                 // Its attributes are read now: another link of the file may have been changed since
                 // it was listed.
-                Step::Found(found) => one(progress, walk.path(), found.ino, false)?,
+                Step::Found(_) => one(progress, walk.path(), false)?,
                 Step::Failed(error) => {
                     progress.failure(tree.label(walk.path()), Reason::from(error));
                 }
@@ -251,13 +246,41 @@ fn one_by_one(place: &Operand, progress: &mut Progress, one: &mut One<'_>) -> Re
 /// this change.
 fn at_once(
     place: &Operand,
-    change: (&TreeChange, &str),
+    change: &TreeChange,
     progress: &mut Progress,
     done: &mut u64,
 ) -> Result<bool> {
-    match &place.tree {
-        Tree::Volume(session) => in_volume(session, place, change.0, progress, done),
-        Tree::Mount(mount) => in_mount(mount, place, change, progress, done),
+    let Some(start) = place.tree.start() else { return Ok(false) };
+    let session = &start.session;
+    // The first signal ends the change, also in a server.
+    interrupt::defer();
+    let before = *done;
+    let label = |path: &[u8]| place.tree.label(path);
+    let report = Mutex::new(Report { path: &place.path, label: &label, progress, fatal: None });
+    let watch = |step: &TreeStep<'_>| {
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        for failure in step.failures {
+            report.failed(&failure.path, Reason::from(failure.error.clone()));
+        }
+        report.count(before + step.inodes);
+        report.flow()
+    };
+    let top = session.open_dir(&start.real(&place.path), Some(place.attr.ino));
+    let changed =
+        top.and_then(|top| session.calls().change_tree(&session.who, top.node, change, &watch));
+    let changed = match changed {
+        Ok(changed) => changed,
+        // It cannot be said in one call, or the server may not be asked for it.
+        Err(error) if matches!(error.code(), Code::TooBig | Code::NotSupported | Code::Invalid) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(Failure::failed(place.label(), Reason::from(error))),
+    };
+    *done = before + changed.inodes;
+    let Report { fatal, .. } = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match fatal {
+        Some(failure) => Err(failure),
+        None => interrupt::check(|| format!("{} changed", counted(done, "file"))).map(|()| true),
     }
 }
 
@@ -295,80 +318,6 @@ impl Report<'_> {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
-    }
-}
-
-fn in_volume(
-    session: &Session,
-    place: &Operand,
-    change: &TreeChange,
-    progress: &mut Progress,
-    done: &mut u64,
-) -> Result<bool> {
-    let before = *done;
-    let label = |path: &[u8]| session.label(path);
-    let report = Mutex::new(Report { path: &place.path, label: &label, progress, fatal: None });
-    let watch = |step: &TreeStep<'_>| {
-        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
-        for failure in step.failures {
-            report.failed(&failure.path, Reason::from(failure.error.clone()));
-        }
-        report.count(before + step.inodes);
-        report.flow()
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let changes = session.volume.tree_changes();
-    let changed = changes.change_tree(&session.who, place.attr.ino, change, threads, &watch);
-    let changed = match changed {
-        Ok(changed) => changed,
-        Err(error) if error.code() == Code::TooBig => return Ok(false),
-        Err(error) => return Err(Failure::failed(place.label(), Reason::from(error))),
-    };
-    *done = before + changed.inodes;
-    let Report { fatal, .. } = report.into_inner().unwrap_or_else(PoisonError::into_inner);
-    match fatal {
-        Some(failure) => Err(failure),
-        None => interrupt::check(|| format!("{} changed", counted(done, "file"))).map(|()| true),
-    }
-}
-
-fn in_mount(
-    mount: &InMount,
-    place: &Operand,
-    (change, mode): (&TreeChange, &str),
-    progress: &mut Progress,
-    done: &mut u64,
-) -> Result<bool> {
-    // The first signal ends the change in the server.
-    interrupt::defer();
-    let before = *done;
-    let label = |path: &[u8]| printable(path).into_owned();
-    let mut report = Report { path: &place.path, label: &label, progress, fatal: None };
-    let mut watch = |told: TreeTold<'_>| {
-        match told {
-            TreeTold::Failed(path, error) => {
-                report.failed(path, Reason::from(in_mount::error_of(error)));
-            }
-            TreeTold::Untold(count) => {
-                report.failed(b"", Reason::Text(format!("{count} more files were not changed")));
-            }
-            TreeTold::Changed(files) => report.count(before + files),
-        }
-        report.flow()
-    };
-    let changed = match mount.change_tree(change, (mode, session::umask()), &mut watch) {
-        Ok(Some(changed)) => changed,
-        Ok(None) => return Ok(false),
-        Err(error) => return Err(Failure::failed(place.label(), Reason::from(error))),
-    };
-    *done = before + changed.inodes;
-    match (report.fatal, interrupt::pending()) {
-        (Some(failure), _) => Err(failure),
-        (None, Some(status)) => {
-            let line = format!("interrupted: {} changed", counted(done, "file"));
-            Err(Failure::Line { line, status })
-        }
-        (None, None) => Ok(true),
     }
 }
 
@@ -428,21 +377,21 @@ fn touch_place(
     files: &mut u64,
 ) -> Result<Result<(), Reason>> {
     let is_tree = args.recursive && place.attr.kind == FileKind::Directory;
-    if is_tree && at_once(place, (tree, ""), progress, files)? {
+    if is_tree && at_once(place, tree, progress, files)? {
         return Ok(Ok(()));
     }
-    let one = |path: &[u8], ino: Ino, follow: bool| -> Result<(), Reason> {
-        target(&place.tree, path, ino, follow)?.set(set)?;
+    let one = |path: &[u8], follow: bool| -> Result<(), Reason> {
+        target(&place.tree, path, follow)?.set(set)?;
         Ok(())
     };
-    if let Err(reason) = one(&place.path, place.attr.ino, !args.no_dereference) {
+    if let Err(reason) = one(&place.path, !args.no_dereference) {
         return Ok(Err(reason));
     }
     if is_tree {
-        let mut each = |progress: &mut Progress, path: &[u8], ino: Ino, follow: bool| {
+        let mut each = |progress: &mut Progress, path: &[u8], follow: bool| {
             interrupt::check(|| format!("{} touched", counted(&files, "file")))?;
             *files += 1;
-            match one(path, ino, follow) {
+            match one(path, follow) {
                 Ok(()) => Ok(()),
                 Err(reason) if reason.stops_everything() => {
                     Err(Failure::failed(place.tree.label(path), reason))
@@ -472,9 +421,8 @@ fn make(place: &OsStr, sessions: &mut Sessions, set: &SetAttr) -> Result<(), Rea
         .get(&Location::parse(place))
         .map_err(|failure| Reason::Text(failure.line().unwrap_or_default().to_owned()))?;
     let slot = session.slot(&Location::parse(place).path)?;
-    let (volume, who) = (&session.volume, &session.who);
-    let made = volume.namespace().create(who, slot.dir, &slot.name, 0o666)?;
-    volume.attributes().setattr(who, made.ino, set)?;
+    drop(session.create(&slot)?);
+    session.set(&slot.path, *set)?;
     Ok(())
 }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use shoal::raw::{Code, Copied, CopyKind, Error, OpenOptions};
 
 use crate::args::CopyArgs;
+use crate::direct::Direct;
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::json::Object;
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
-use crate::session::Session;
 use crate::size::human;
 use crate::tags;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<u8> {
             return Err(Failure::usage(path.display(), reason));
         }
     }
-    Session::take_ring(source)?;
+    Direct::take_ring(source)?;
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("copying", done, all);
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };

@@ -18,7 +18,7 @@ pub(crate) mod side;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -84,7 +84,7 @@ fn in_volume(place: &Place) -> Option<&Location> {
 /// A source with its volume opened.
 enum Opened {
     Local(Vec<u8>),
-    Volume(Rc<Session>, Vec<u8>),
+    Volume(Arc<Session>, Vec<u8>),
 }
 
 impl Opened {
@@ -142,7 +142,7 @@ fn copy_all<T: Side>(
         match source {
             Opened::Local(path) => copier.operand(&Local::new(), path, &destination)?,
             Opened::Volume(session, path) => {
-                copier.operand(&InVolume::new(Rc::clone(session)), path, &destination)?;
+                copier.operand(&InVolume::new(Arc::clone(session)), path, &destination)?;
             }
         }
     }
@@ -151,7 +151,7 @@ fn copy_all<T: Side>(
 
 /// The files that hold the volumes in use: copying one into itself would never end, and
 /// overwriting one would destroy what is being read.
-fn volume_files(sources: &[Opened], target: Option<&Rc<Session>>) -> Vec<Id> {
+fn volume_files(sources: &[Opened], target: Option<&Arc<Session>>) -> Vec<Id> {
     let target = target.map(|session| &*session.path);
     let identify = |path: &Path| local::identify(OsStr::as_bytes(path.as_os_str()));
     sources.iter().filter_map(Opened::volume).chain(target).filter_map(identify).collect()

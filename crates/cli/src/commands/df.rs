@@ -71,9 +71,14 @@ fn of_place(sessions: &mut Sessions, place: &OsStr) -> Result<Result<Row, (Strin
         Err(missing) => return Ok(Err((missing.label, Reason::from(missing.error)))),
     };
     Ok(match &opened.tree {
-        Tree::Volume(session) => {
-            let shown = session.volume.statfs_of(opened.attr.ino);
-            Ok(Row::of(session.path.as_os_str().as_bytes(), &shown))
+        Tree::Volume(start) => {
+            let (session, real) = (&start.session, start.real(&opened.path));
+            let space = |node, path: &[u8]| session.calls().space_at(&session.who, node, path);
+            let volume = session.path.as_os_str().as_bytes();
+            match session.on(&real, space) {
+                Ok(shown) => Ok(Row::of(volume, &shown)),
+                Err(error) => Err((opened.label(), Reason::from(error))),
+            }
         }
         Tree::Mount(_) => {
             let path = Path::new(place);

@@ -7,9 +7,8 @@
 //! Where only sums of places are printed, the volume counts, without a walk of large directories.
 
 use std::collections::{BTreeMap, HashSet};
-use std::thread;
 
-use shoal::raw::{FileKind, Ino, Time, Totals, TotalsScan};
+use shoal::raw::{FileKind, Ino, Time, Totals};
 
 use crate::args::{DuArgs, Threshold, TimeShown};
 use crate::clock;
@@ -68,32 +67,16 @@ fn is_in_one_of(place: &Operand, places: &[Operand]) -> bool {
     if others().next().is_none() {
         return false;
     }
-    let Tree::Volume(session) = &place.tree else {
+    let Tree::Volume(start) = &place.tree else {
         // Counting each inode is right in any case.
         return true;
     };
-    let mut dir = match place.attr.kind {
-        FileKind::Directory => place.attr.ino,
-        // The same file by another name is found by its links.
-        _ => match session.slot(&place.path) {
-            Ok(slot) => slot.dir,
-            Err(_) => return true,
-        },
-    };
-    if others().any(|other| other.attr.ino == place.attr.ino) {
-        return true;
-    }
-    loop {
-        if others().any(|other| other.attr.ino == dir) {
-            return true;
-        }
-        match session.volume.directories().parent_of(dir) {
-            Ok(parent) if parent != dir => dir = parent,
-            Ok(_) => return false,
-            // It cannot be told: as above.
-            Err(_) => return true,
-        }
-    }
+    // The same file by another name is found by its links.
+    let above = start.above(place.attr.kind == FileKind::Directory);
+    // If it cannot be told: as above.
+    above.map_or(true, |above| {
+        others().any(|it| it.attr.ino == place.attr.ino || above.contains(&it.attr.ino))
+    })
 }
 
 /// Returns the totals of a directory, of another file whether it has several links. `None` if not
@@ -104,26 +87,21 @@ fn totals_of(place: &Operand, subvolumes: bool) -> Option<Totals> {
     if attr.kind != FileKind::Directory {
         return Some(Totals { linked: u64::from(attr.nlink > 1), ..Totals::default() });
     }
-    match &place.tree {
-        Tree::Volume(session) => {
-            let threads = thread::available_parallelism().map_or(1, usize::from);
-            let scan = TotalsScan { threads, subvolumes, ..TotalsScan::of(attr.ino) };
-            session.volume.bulk().totals(&session.who, scan).ok()
-        }
-        Tree::Mount(mount) => mount.totals(subvolumes),
-    }
+    let start = place.tree.start()?;
+    let session = &start.session;
+    let dir = session.open_dir(&start.real(&place.path), Some(attr.ino)).ok()?;
+    session.calls().totals(&session.who, dir.node, subvolumes).ok()
 }
 
 /// Returns what is kept with the quota of a place; `None` if it has none, or its use is not known.
 fn kept_of(place: &Operand) -> Option<Sum> {
-    let quota = match &place.tree {
-        Tree::Volume(session) => {
-            let quotas = session.volume.quotas();
-            quotas.settle().ok()?;
-            quotas.get(place.attr.ino).ok()?
-        }
-        Tree::Mount(mount) => mount.quota()?,
-    };
+    let start = place.tree.start().filter(|_| place.attr.kind == FileKind::Directory)?;
+    let session = &start.session;
+    if let Some(volume) = session.direct() {
+        volume.quotas().settle().ok()?;
+    }
+    let dir = session.open_dir(&start.real(&place.path), Some(place.attr.ino)).ok()?;
+    let quota = session.calls().quota(&session.who, dir.node).ok()??;
     let is_its_own = quota.dir == place.attr.ino && quota.is_exact;
     is_its_own.then_some(Sum { bytes: quota.bytes, inodes: quota.inodes, newest: None })
 }

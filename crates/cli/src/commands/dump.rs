@@ -10,12 +10,12 @@ use std::path::Path;
 use shoal::raw::{Error, OpenOptions};
 
 use crate::args::{DumpArgs, RestoreArgs};
+use crate::direct::Direct;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::interrupt;
 use crate::new_file::{self, NewFile, Terms, temporary};
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
-use crate::session::Session;
 use crate::size::human;
 use crate::tags;
 
@@ -25,7 +25,7 @@ const BUFFER: usize = 1 << 20;
 /// Writes a volume to a stream.
 pub(crate) fn run(args: &DumpArgs) -> Result<u8> {
     let volume = &tags::resolve(&args.volume)?;
-    Session::take_ring(volume)?;
+    Direct::take_ring(volume)?;
     let mut progress = Progress::share();
     let mut moved = |done, all| progress.set("dumping", done, all);
     match &args.output {

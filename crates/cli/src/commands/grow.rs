@@ -6,11 +6,11 @@ use shoal::raw::{Grown, OpenOptions};
 
 use crate::args::GrowArgs;
 use crate::commands::remount;
+use crate::direct::Direct;
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
 use crate::mounts;
 use crate::output::Out;
-use crate::session::Session;
 use crate::size;
 use crate::tags;
 
@@ -22,7 +22,7 @@ pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
     let grown = match volume.is_dir() {
         true => mounted(volume, wanted)?,
         false => {
-            Session::take_ring(volume)?;
+            Direct::take_ring(volume)?;
             shoal::raw::grow(volume, wanted, &OpenOptions::default())
                 .map_err(|error| Failure::volume(volume.display(), &error))?
         }

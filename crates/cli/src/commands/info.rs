@@ -9,6 +9,7 @@ use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
 use crate::clock;
+use crate::direct::{Access, Direct};
 use crate::failure::{OK, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
@@ -16,7 +17,6 @@ use crate::mounts;
 use crate::output::Out;
 use crate::patience;
 use crate::rings::GivenUp;
-use crate::session::{Access, Session};
 use crate::size::human;
 use crate::store::StoreCounts;
 use crate::tags;
@@ -41,8 +41,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if let Some(volume) = mounts::of_volume(&args.volume) {
         return mount(&InfoArgs { volume, ..*args });
     }
-    let (info, usage, subvolumes) = Session::with(&args.volume, Access::Read, |session| {
-        let volume = &session.volume;
+    let (info, usage, subvolumes) = Direct::with(&args.volume, Access::Read, |direct| {
+        let volume = &direct.volume;
         Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
     })?;
     let given_up = GivenUp::of_id(&info.id).and_then(|file| file.read());

@@ -5,10 +5,10 @@ use std::path::Path;
 use shoal::raw::{Label, identify};
 
 use crate::args::LabelArgs;
+use crate::direct::{Access, Direct};
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
 use crate::output::Out;
-use crate::session::{Access, Session};
 use crate::tags;
 
 /// Shows the label, or changes it.
@@ -27,9 +27,9 @@ pub(crate) fn run(args: &LabelArgs) -> Result<u8> {
             mounted::ask(volume, |mount| shoal_fuse::set_label(mount, label))?;
             Ok(OK)
         }
-        Some(label) => Session::with(volume, Access::Write, |session| {
+        Some(label) => Direct::with(volume, Access::Write, |direct| {
             let failed = |error| Failure::volume(volume.display(), &error).with_status(SOME_FAILED);
-            session.volume.maintenance().set_label(label).map_err(failed)?;
+            direct.volume.maintenance().set_label(label).map_err(failed)?;
             Ok(OK)
         }),
     }

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &LnArgs) -> Result<u8> {
             args.target.as_bytes().to_vec()
         } else {
             let target = Location::parse(&args.target);
-            if !std::rc::Rc::ptr_eq(&sessions.get(&target)?, &session) {
+            if !std::sync::Arc::ptr_eq(&sessions.get(&target)?, &session) {
                 return Err(Failure::usage(
                     target.label(),
                     "is not in the link's volume (a hard link cannot leave its volume)",
@@ -84,33 +84,32 @@ fn make_in_mount(link: &[u8], args: &LnArgs) -> Result<(), Reason> {
 }
 
 fn make(session: &Session, target: &[u8], link: &[u8], args: &LnArgs) -> Result<(), Reason> {
-    let volume = &session.volume;
     let is_directory =
         session.find(link, true).is_ok_and(|found| found.kind == FileKind::Directory);
     let path = if is_directory { join(link, split_last(target).name) } else { link.to_vec() };
     let slot = session.slot(&path)?;
-    let linked = if args.symbolic { None } else { Some(session.find(target, false)?) };
-    if linked.is_some_and(|linked| linked.kind == FileKind::Directory) {
+    let linked = if args.symbolic { None } else { Some(session.place(target, false)?) };
+    if linked.as_ref().is_some_and(|(linked, _)| linked.kind == FileKind::Directory) {
         return Err(Reason::Text(OF_DIRECTORY.into()));
     }
     if args.force
-        && let Some(old) = session.lookup(slot.dir, &slot.name)?
+        && let Some(old) = session.lookup(&slot.path)?
     {
-        if linked.is_some_and(|linked| linked.ino == old.ino) {
+        if linked.as_ref().is_some_and(|(linked, _)| linked.ino == old.ino) {
             return Ok(());
         }
         if old.kind == FileKind::Directory {
             return Err(shoal::raw::Error::Code(Code::IsDirectory).into());
         }
-        volume.namespace().unlink(&session.who, slot.dir, &slot.name)?;
+        session.unlink(&slot.path)?;
     }
     match linked {
-        Some(linked) if linked.ino.root() != slot.dir.root() => {
+        Some((linked, _)) if linked.ino.root() != slot.dir.root() => {
             let text = "a hard link cannot lead from one subvolume to another (use -s, or copy it)";
             return Err(Reason::Text(text.into()));
         }
-        Some(linked) => volume.namespace().link(&session.who, linked.ino, slot.dir, &slot.name)?,
-        None => volume.namespace().symlink(&session.who, slot.dir, &slot.name, target)?,
+        Some((_, linked)) => session.link(&linked, &slot.path)?,
+        None => session.symlink(&slot.path, target)?,
     };
     Ok(())
 }

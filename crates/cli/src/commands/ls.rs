@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-use shoal::raw::{Attr, FileKind, Ino, Time};
+use shoal::raw::{Attr, FileKind, Time};
 
 use crate::ahead::{Ahead, Job};
 use crate::args::{LsArgs, When};
@@ -81,8 +81,8 @@ struct Dir {
 
 impl Dir {
     fn of(path: Vec<u8>, attr: &Attr) -> Dir {
-        let id = DirId { ino: attr.ino, generation: attr.generation };
-        Dir { path, id, job: Arc::new(Job::new(id)) }
+        let id = DirId { ino: attr.ino, path: path.as_slice().into() };
+        Dir { path, job: Arc::new(Job::new(id.clone())), id }
     }
 }
 
@@ -118,8 +118,8 @@ impl Lister<'_> {
             self.out.line("")?;
         }
         self.headed = true;
-        if let Tree::Volume(session) = tree {
-            self.out.bytes(session.path.as_os_str().as_encoded_bytes())?;
+        if let Tree::Volume(start) = tree {
+            self.out.bytes(start.session.path.as_os_str().as_encoded_bytes())?;
             self.out.bytes(b":")?;
         }
         self.out.name(path)?;
@@ -136,7 +136,7 @@ impl Lister<'_> {
     ) -> Result<Vec<Dir>> {
         let path = &dir.path[..];
         let mut below = Vec::new();
-        let mut held = self.dots(tree, path, dir.id.ino);
+        let mut held = self.dots(tree, path);
         let mut batch = Some(first);
         while let Some(Batch { entries, next }) = batch.take() {
             let entries = match entries {
@@ -147,7 +147,7 @@ impl Lister<'_> {
                 }
             };
             if next != Cursor::End {
-                batch = Some(ahead.list(dir.id, next));
+                batch = Some(ahead.list(&dir.id, next));
             }
             let shows_all = self.args.all || self.args.almost_all;
             let shown = entries.into_iter().filter(|it| shows_all || it.name[0] != b'.');
@@ -179,11 +179,11 @@ impl Lister<'_> {
     }
 
     /// Returns the entries `.` and `..`, if asked for.
-    fn dots(&mut self, tree: &Tree, path: &[u8], dir: Ino) -> Vec<Found> {
+    fn dots(&mut self, tree: &Tree, path: &[u8]) -> Vec<Found> {
         if !self.args.all {
             return Vec::new();
         }
-        match tree.dots(path, dir) {
+        match tree.dots(path) {
             Ok([own, parent]) => vec![
                 Found::with_attributes(Box::from(&b"."[..]), own),
                 Found::with_attributes(Box::from(&b".."[..]), parent),
@@ -225,7 +225,7 @@ impl Lister<'_> {
             split_last(path).name.into()
         } else {
             match tree {
-                Tree::Volume(session) => session.label(path).into_bytes().into(),
+                Tree::Volume(_) => tree.label(path).into_bytes().into(),
                 Tree::Mount(_) => path.into(),
             }
         };
@@ -304,7 +304,7 @@ impl Lister<'_> {
         let is_long = self.args.is_long();
         let by_color = self.colors.as_ref().is_some_and(|colors| colors.need_targets(is_long));
         let is_needed = attr.kind == FileKind::Symlink && (by_color || self.args.classify);
-        is_needed.then(|| tree.find(&path(), true).ok().map(|found| found.mode)).flatten()
+        is_needed.then(|| tree.find(&path()).ok().map(|found| found.mode)).flatten()
     }
 
     fn name(&mut self, name: &[u8], [before, behind]: [String; 2]) -> Result<()> {

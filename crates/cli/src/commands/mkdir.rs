@@ -4,12 +4,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{FileType, Mode, chmod, mkdir, stat};
 use rustix::io::Errno;
-use shoal::raw::{Caller, Code, FileKind, Ino, SetAttr};
+use shoal::raw::{Caller, Code, FileKind, SetAttr};
 
 use crate::args::MkdirArgs;
 use crate::failure::{Reason, Result};
 use crate::interrupt;
-use crate::location::{Location, Split, split_last};
+use crate::location::{Location, Split, join, split_last};
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 use crate::text::printable;
@@ -55,8 +55,8 @@ fn make_one(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Rea
     if name.is_empty() || name == b"." || name == b".." {
         return Err(shoal::raw::Error::Code(Code::Exists).into());
     }
-    let dir = session.volume.namespace().resolve(&session.who, Ino::ROOT, parent, true)?;
-    make(session, dir.ino, name, mode)?;
+    let (_, above) = session.resolve(parent, true)?;
+    make(session, &join(&above, name), mode)?;
     Ok(())
 }
 
@@ -118,32 +118,28 @@ fn make_all(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Rea
             Err(error) => return Err(error.into()),
         }
         let above = if start <= 1 { &b"/"[..] } else { &path[..start] };
-        let dir = session.find(above, true)?;
-        let made = make(session, dir.ino, &path[start..end], mode.filter(|_| is_last))?;
+        let (_, above) = session.resolve(above, true)?;
+        let real = join(&above, &path[start..end]);
+        let made = make(session, &real, mode.filter(|_| is_last))?;
         if !is_last && made.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
             let mode = Some((made.mode & 0o7777) | OWNER_WRITE_SEARCH);
             let set = SetAttr { mode, ..SetAttr::default() };
-            session.volume.attributes().setattr(&session.who, made.ino, &set)?;
+            session.set(&real, set)?;
         }
     }
     Ok(())
 }
 
 /// Makes one directory; the umask does not change a given mode.
-fn make(
-    session: &Session,
-    dir: Ino,
-    name: &[u8],
-    mode: Option<u32>,
-) -> shoal::raw::Result<shoal::raw::Entry> {
+fn make(session: &Session, path: &[u8], mode: Option<u32>) -> shoal::raw::Result<shoal::raw::Attr> {
     let umask = if mode.is_some() { 0 } else { session.who.umask };
     let who = Caller { umask, ..session.who.clone() };
-    let made = session.volume.namespace().mkdir(&who, dir, name, mode.unwrap_or(0o777))?;
+    let made = session.make_dir(&who, path, mode.unwrap_or(0o777))?.attr;
     match mode {
         // mkdir takes no set-id bits from the caller, like mkdir(2).
         Some(mode) if made.mode & 0o7777 != mode => {
             let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            session.volume.attributes().setattr(&who, made.ino, &set)
+            session.set(path, set)
         }
         _ => Ok(made),
     }

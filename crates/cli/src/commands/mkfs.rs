@@ -7,10 +7,10 @@ use shoal::raw::MkfsOptions;
 
 use crate::args::{MkfsArgs, Switch};
 use crate::commands::info;
+use crate::direct;
 use crate::failure::{Failure, OK, Result};
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line, eprint_line_over_bar};
-use crate::session;
 use crate::size::human;
 
 /// Progress of the test of a store: the library calls a function, not a closure.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<u8> {
     let made = shoal::raw::mkfs(&args.volume, &options);
     testing(|bar| _ = bar.finish());
     let made = made.map_err(|error| Failure::volume(&volume, &error))?;
-    session::warn_if_readable(&args.volume, eprint_line);
+    direct::warn_if_readable(&args.volume, eprint_line);
     let mut out = Out::new();
     if args.json {
         out.json(info::json(&args.volume, &made, &info::Subvolumes::default(), None))?;

@@ -21,11 +21,11 @@ use crate::args::{MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
 use crate::commands::keeper;
 use crate::commands::serve::{self, KeeperWish, Plan, READY, Role};
+use crate::direct;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::patience;
 use crate::progress::eprint_line;
 use crate::rings::{GivenUp, Kept};
-use crate::session;
 use crate::tags;
 use crate::text::printable;
 
@@ -198,7 +198,7 @@ impl Plan {
         if let Some(cache) = args.cache {
             plan.options.cache_bytes = cache;
         }
-        match (&plan.options.disk_cache, session::disk_cache(&plan.volume)?) {
+        match (&plan.options.disk_cache, direct::disk_cache(&plan.volume)?) {
             (Some(_), _) if !is_bucket(&plan.volume) => {
                 let reason = "is for volumes in buckets alone; this one is on a disk already";
                 return Err(Failure::usage("mount option \"disk_cache\"", reason));

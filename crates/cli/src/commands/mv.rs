@@ -132,23 +132,15 @@ fn rename(session: &Session, from: &[u8], to: &[u8], args: &MvArgs) -> Result<()
     let target = session.slot(to)?;
     let flags =
         RenameFlags { noreplace: args.no_clobber, exchange: args.exchange, whiteout: false };
-    let from = session.volume.namespace().lookup(&session.who, source.dir, &source.name)?;
-    if let Some(found) = session.lookup(target.dir, &target.name)?
+    let from = session.look(&source.path)?;
+    if let Some(found) = session.lookup(&target.path)?
         && found.ino == from.ino
         && !args.exchange
     {
         // rename(2) does nothing for two names of one file, which would look like a success.
         return Err(Reason::Text(format!("is the same file as {}", session.label(to))));
     }
-    let renamed = session.volume.namespace().rename(
-        &session.who,
-        source.dir,
-        &source.name,
-        target.dir,
-        &target.name,
-        flags,
-    );
-    match renamed {
+    match session.rename(&source.path, &target.path, flags) {
         Err(error) if error.is(Code::Invalid) && from.kind == FileKind::Directory => {
             Err(Reason::Text("cannot be moved into itself".into()))
         }

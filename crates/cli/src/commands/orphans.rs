@@ -4,20 +4,20 @@ use shoal::raw::{OrphanInfo, OrphanState, RootInfo};
 use shoal_fuse::{Orphans, orphans_of};
 
 use crate::args::OrphansArgs;
+use crate::direct::{Access, Direct};
 use crate::failure::{OK, Result};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
-use crate::session::{Access, Session};
 
 /// Lists the orphans of a volume.
 pub(crate) fn run(args: &OrphansArgs) -> Result<u8> {
     let found = match args.volume.is_dir() {
         true => mounted::ask(&args.volume, |mount| orphans_of(mount))?,
-        false => Session::with(&args.volume, Access::Read, |session| {
-            let mut roots = session.volume.subvolumes().list();
+        false => Direct::with(&args.volume, Access::Read, |direct| {
+            let mut roots = direct.volume.subvolumes().list();
             roots.retain(|root| root.deleted);
-            Ok(Orphans { inodes: session.volume.references().orphan_list(), roots })
+            Ok(Orphans { inodes: direct.volume.references().orphan_list(), roots })
         })?,
     };
     let mut rows: Vec<Row> = found.inodes.iter().map(Row::of_inode).collect();

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
-use shoal::raw::{Code, Ino};
+use shoal::raw::{Code, Generation, Ino, split_parent};
 use shoal_fuse::{Link, Names, names_of};
 
 use crate::args::{ParentsArgs, PathArgs};
@@ -135,19 +135,20 @@ fn refuse(
 
 /// Returns the names of an inode of an open volume.
 fn opened(session: &Session, ino: Ino) -> shoal::raw::Result<Names> {
-    let volume = &session.volume;
-    let attr = volume.attributes().getattr(ino)?;
-    let paths = volume.paths().paths_of(ino)?;
+    let paths = session.calls().paths_of(&session.reader(), ino)?;
     let is_top = ino == Ino::ROOT;
-    let links = if is_top {
-        vec![Link { dir: ino, generation: attr.generation, path: b"/".to_vec() }]
-    } else {
-        // Nobody else changes the volume, so both are in the same order.
-        let parents = volume.paths().parents_of(ino)?;
-        let both = parents.into_iter().zip(paths);
-        both.map(|(it, path)| Link { dir: it.dir, generation: it.generation, path }).collect()
-    };
-    Ok(Names { ino, generation: attr.generation, is_top, links })
+    let (mut links, mut generation) = (Vec::new(), Generation(0));
+    for path in paths {
+        let real = path.strip_prefix(b"/").unwrap_or(&path);
+        let (above, found) = (session.look(split_parent(real).0)?, session.look(real)?);
+        // Renamed meanwhile, if another is there.
+        if found.ino == ino {
+            generation = found.generation;
+            let path = if is_top { b"/".to_vec() } else { path };
+            links.push(Link { dir: above.ino, generation: above.generation, path });
+        }
+    }
+    Ok(Names { ino, generation, is_top, links })
 }
 
 /// Returns the names of an inode of a mount, asked through a file or directory of it.

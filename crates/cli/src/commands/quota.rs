@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use shoal::raw::{Code, Error, Quota, QuotaLimits};
+use shoal::raw::{Code, Error, FileKind, Quota, QuotaLimits};
 use shoal_fuse::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
 
 use crate::args::{
@@ -18,7 +18,7 @@ use crate::json::Object;
 use crate::location::{Location, Place};
 use crate::mounted;
 use crate::output::Out;
-use crate::session::{Access, Session};
+use crate::session::{Access, Open, Session};
 use crate::size::human;
 
 /// Sets, shows, lists or removes quotas.
@@ -39,17 +39,15 @@ fn set(args: &QuotaSetArgs) -> Result<u8> {
     }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Write, |session| {
-        let dir = session.find(&place.path, true).map_err(|e| refused(&place, &e))?.ino;
-        let quotas = session.volume.quotas();
-        let now = match quotas.get(dir) {
-            Ok(quota) => quota.limits,
-            Err(e) if e.is(Code::NoData) => QuotaLimits::default(),
-            Err(e) => return Err(refused(&place, &e)),
+        let set = || {
+            let (calls, who) = (session.calls(), &session.who);
+            let dir = open(session, &place.path)?;
+            let found = calls.quota(who, dir.node)?.filter(|it| it.dir == dir.attr.ino);
+            let now = found.map_or_else(QuotaLimits::default, |quota| quota.limits);
+            let (bytes, inodes) = (bytes.unwrap_or(now.bytes), inodes.unwrap_or(now.inodes));
+            calls.set_quota(who, dir.node, QuotaLimits { bytes, inodes })
         };
-        let limits =
-            QuotaLimits { bytes: bytes.unwrap_or(now.bytes), inodes: inodes.unwrap_or(now.inodes) };
-        quotas.set(&session.who, dir, limits).map_err(|e| refused(&place, &e))?;
-        Ok(OK)
+        set().map(|_| OK).map_err(|e| refused(&place, &e))
     })
 }
 
@@ -60,9 +58,9 @@ fn remove(args: &QuotaRemoveArgs) -> Result<u8> {
     }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Write, |session| {
-        let dir = session.find(&place.path, true).map_err(|e| refused(&place, &e))?.ino;
-        session.volume.quotas().remove(&session.who, dir).map_err(|e| refused(&place, &e))?;
-        Ok(OK)
+        let removed = open(session, &place.path)
+            .and_then(|dir| session.calls().remove_quota(&session.who, dir.node));
+        removed.map(|()| OK).map_err(|e| refused(&place, &e))
     })
 }
 
@@ -73,11 +71,18 @@ fn show(args: &QuotaShowArgs) -> Result<u8> {
     }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Read, |session| {
-        let found = session.find(&place.path, true).and_then(|found| {
-            session.volume.quotas().settle()?;
-            session.volume.quotas().of(found.ino)?.ok_or(Error::Code(Code::NoData))
-        });
-        let quota = found.map_err(|e| refused(&place, &e))?;
+        let show = || {
+            let (found, mut path) = session.place(&place.path, true)?;
+            settle(session)?;
+            // A file is in the quota of its directory.
+            if found.kind != FileKind::Directory {
+                path.truncate(path.iter().rposition(|byte| *byte == b'/').unwrap_or(0));
+            }
+            let dir = session.open_dir(&path, None)?;
+            let quota = session.calls().quota(&session.who, dir.node)?;
+            quota.ok_or(Error::Code(Code::NoData))
+        };
+        let quota = show().map_err(|e| refused(&place, &e))?;
         print(&[with_path(session, quota)], args.json)
     })
 }
@@ -87,16 +92,26 @@ fn list(args: &QuotaListArgs) -> Result<u8> {
         return print(&mounted::ask(&args.volume, |mount| quotas_of(mount))?, args.json);
     }
     Session::with(&args.volume, Access::Read, |session| {
-        let settled = session.volume.quotas().settle();
-        settled.map_err(|e| Failure::volume(args.volume.display(), &e))?;
-        let all = session.volume.quotas().list();
+        let all = settle(session).and_then(|()| session.calls().quotas(&session.who));
+        let all = all.map_err(|e| Failure::volume(args.volume.display(), &e))?;
         let all: Vec<QuotaFound> = all.into_iter().map(|it| with_path(session, it)).collect();
         print(&all, args.json)
     })
 }
 
+/// Opens the directory at a path.
+fn open(session: &Session, path: &[u8]) -> shoal::raw::Result<Open> {
+    let (found, real) = session.place(path, true)?;
+    session.open_dir(&real, Some(found.ino))
+}
+
+/// Waits until what is used has been counted: a volume that was not closed begins without.
+fn settle(session: &Session) -> shoal::raw::Result<()> {
+    session.direct().map_or(Ok(()), |volume| volume.quotas().settle())
+}
+
 fn with_path(session: &Session, quota: Quota) -> QuotaFound {
-    let paths = session.volume.paths().paths_of(quota.dir).unwrap_or_default();
+    let paths = session.calls().paths_of(&session.who, quota.dir).unwrap_or_default();
     QuotaFound { quota, path: paths.into_iter().next() }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, fstat, statat, unlinkat};
 use rustix::io::Errno;
-use shoal::raw::{Code, FileKind, TreeCheck, VolumeInfo};
+use shoal::raw::{Code, FileKind, TreeCheck, Volume, VolumeInfo};
 use shoal_fuse::{is_in_mount, remove_tree};
 
 use crate::args::RmArgs;
@@ -163,17 +163,16 @@ impl Remover<'_> {
         Ok(Removed::default())
     }
 
-    /// Removes a file or tree in a volume that is not mounted.
+    /// Removes a file or tree in a volume. Whoever serves it frees the space.
     fn in_volume(&mut self, session: &Session, location: &Location) -> Result<Removed, Reason> {
         let Split { name, slash, .. } = split_last(&location.path);
         let slot = session.slot(&location.path)?;
-        let (volume, who) = (&session.volume, &session.who);
-        let entry = volume.namespace().lookup(who, slot.dir, &slot.name)?;
+        let entry = session.look(&slot.path)?;
         if entry.kind != FileKind::Directory {
             if slash && !name.is_empty() {
                 return Err(shoal::raw::Error::Code(Code::NotDirectory).into());
             }
-            volume.namespace().unlink(who, slot.dir, &slot.name)?;
+            session.unlink(&slot.path)?;
             return Ok(Removed::default());
         }
         if entry.ino.root() != slot.dir.root() {
@@ -183,25 +182,28 @@ impl Remover<'_> {
             return Err(Reason::Text(text));
         }
         if self.args.recursive {
-            let before = volume.info();
-            volume.namespace().remove_tree(who, slot.dir, &slot.name, self.check())?;
-            return self.free(session, &location.path, &before);
+            let before = session.direct().map(Volume::info);
+            let (calls, who, check) = (session.calls(), &session.who, self.check());
+            session.on(&slot.path, |node, path| calls.remove_tree(who, node, path, check))?;
+            return match (session.direct(), before) {
+                (Some(volume), Some(before)) => self.free(volume, &location.path, &before),
+                _ => Ok(Removed { files: None, waiting: true }),
+            };
         }
         if !self.args.dir {
             return Err(Reason::Text(IS_DIRECTORY.into()));
         }
-        volume.namespace().rmdir(who, slot.dir, &slot.name)?;
+        session.remove_dir(&slot.path)?;
         Ok(Removed::default())
     }
 
     /// Waits until the space of the removed trees is free.
     fn free(
         &mut self,
-        session: &Session,
+        volume: &Volume,
         path: &[u8],
         before: &VolumeInfo,
     ) -> Result<Removed, Reason> {
-        let volume = &session.volume;
         let wait = || !self.args.no_wait && interrupt::pending().is_none();
         while wait() && volume.maintenance().is_reaping() {
             if let Err(error) = volume.maintenance().reap_some() {

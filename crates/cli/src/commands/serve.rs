@@ -32,10 +32,10 @@ use signal_hook::iterator::Signals;
 
 use crate::args::{LogFormat, LogLevel};
 use crate::commands::end::Teller;
+use crate::direct::{self, Direct};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::progress::eprint_line;
-use crate::session::{self, Session};
 
 /// Configuration of a mount, from the command line and `-o` together.
 pub(crate) struct Plan {
@@ -129,7 +129,7 @@ const DETACH: Duration = Duration::from_secs(2);
 pub(crate) fn run(plan: &Plan, report: bool) -> Result<u8> {
     begin(plan, report)?;
     if !plan.options.read_only {
-        Session::take_ring(&plan.volume)?;
+        Direct::take_ring(&plan.volume)?;
     }
     let volume = open(plan, report, Before::default())?;
     let source = plan.volume.display().to_string();
@@ -225,7 +225,7 @@ fn open(plan: &Plan, report: bool, before: Before) -> Result<Arc<Volume>> {
     let options = OpenOptions { force: plan.force, notice, ring, holds, files, grow, ..default };
     let volume = Volume::open(&plan.volume, &options)
         .map_err(|error| Failure::volume(plan.volume.display(), &error))?;
-    session::warn_if_readable(&plan.volume, notice);
+    direct::warn_if_readable(&plan.volume, notice);
     let recovery = volume.info().recovery;
     if recovery.needed {
         tracing::info!(

@@ -10,10 +10,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{LogFormat, ServeArgs};
+use crate::direct::{self, Direct};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
 use crate::rings;
-use crate::session::{self, Session};
 use crate::tags;
 
 /// Serves a volume until it is told to end.
@@ -62,13 +62,13 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
 /// place for one; returns that.
 fn open(args: &ServeArgs, path: &Path) -> Result<(Volume, Option<PathBuf>)> {
     if !args.read_only {
-        Session::take_ring(path)?;
+        Direct::take_ring(path)?;
     }
     let mut options = Volume::options().read_only(args.read_only);
     if let Some(bytes) = args.cache {
         options = options.cache(bytes);
     }
-    if let Some(cache) = session::disk_cache(path)? {
+    if let Some(cache) = direct::disk_cache(path)? {
         options = options.disk_cache(cache.directory, cache.bytes);
     }
     // Its memory is unlocked here, and locked again by the volume.

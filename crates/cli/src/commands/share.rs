@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use shoal::raw::{Caller, Code, Handle, Rights, Token};
+use shoal::raw::{Code, Rights, Token};
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, OK, Reason, Result};
@@ -45,9 +45,11 @@ pub(crate) fn run(args: &ShareArgs) -> Result<u8> {
 fn of_volume(location: &Location, rights: Rights, lifetime: Duration) -> Result<Token> {
     let failed = |error| Failure::failed(location.label(), Reason::Volume(error));
     Session::with(&location.volume, Access::Write, |session| {
-        let found = session.find(&location.path, true).map_err(failed)?;
-        let file = Handle { ino: found.ino, generation: found.generation };
-        session.volume.tokens().issue(&session.who, file, rights, lifetime).map_err(failed)
+        let (_, real) = session.place(&location.path, true).map_err(failed)?;
+        let (calls, who) = (session.calls(), &session.who);
+        session
+            .on(&real, |node, path| calls.share(who, node, path, rights, lifetime))
+            .map_err(failed)
     })
 }
 
@@ -79,7 +81,7 @@ fn revoke(place: &Path) -> Result<u8> {
         return Err(Failure::usage(place.label(), "is no volume: all its tokens are revoked"));
     }
     Session::with(&place.volume, Access::Write, |session| {
-        let revoked = session.volume.tokens().revoke(&Caller::root());
+        let revoked = session.calls().revoke_tokens(&session.reader());
         revoked.map_err(|error| match error.code() {
             Code::ReadOnly => Failure::failed(place.volume.display(), Reason::Volume(error)),
             _ => Failure::volume(place.volume.display(), &error),

@@ -5,11 +5,11 @@ use std::path::Path;
 use shoal::raw::{OpenOptions, ShrinkPlan};
 
 use crate::args::ShrinkArgs;
+use crate::direct::{Access, Direct};
 use crate::failure::{Failure, OK, Result};
 use crate::interrupt;
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
-use crate::session::{Access, Session};
 use crate::size::human;
 use crate::tags;
 
@@ -32,8 +32,8 @@ pub(crate) fn run(args: &ShrinkArgs) -> Result<u8> {
 }
 
 fn plan(volume: &Path, wanted: u64) -> Result<String> {
-    let plan = Session::with(volume, Access::Read, |session| {
-        let plan = ShrinkPlan::of(&session.volume, wanted);
+    let plan = Direct::with(volume, Access::Read, |direct| {
+        let plan = ShrinkPlan::of(&direct.volume, wanted);
         plan.map_err(|error| Failure::volume(volume.display(), &error))
     })?;
     let (before, after, moved) = (human(plan.before), human(plan.wanted), human(plan.moved));
@@ -46,7 +46,7 @@ fn plan(volume: &Path, wanted: u64) -> Result<String> {
 }
 
 fn shrink(volume: &Path, wanted: u64) -> Result<String> {
-    Session::take_ring(volume)?;
+    Direct::take_ring(volume)?;
     interrupt::defer();
     let mut progress = Progress::share_in_lines(&volume.display());
     let options = OpenOptions { notice: eprint_line, ..OpenOptions::default() };

@@ -9,7 +9,6 @@ use shoal::raw::Attr;
 use crate::accounts::Accounts;
 use crate::args::StatArgs;
 use crate::clock;
-use crate::commands::xattr;
 use crate::failure::{Failure, Reason, Result};
 use crate::in_mount::InMount;
 use crate::json;
@@ -72,11 +71,16 @@ struct Seen {
 fn look(place: &Operand) -> shoal::raw::Result<Seen> {
     let Operand { tree, path, attr } = place;
     let target = tree.target(path, attr)?;
-    let attributes = match tree {
-        Tree::Volume(session) => xattr::names(session, attr.ino)?,
-        Tree::Mount(_) => InMount::attribute_names(path, attr.kind)?,
+    let (attr, attributes) = match tree {
+        Tree::Volume(start) => (*attr, start.session.xattrs(&start.real(path))?),
+        Tree::Mount(mount) => {
+            // System calls do not tell the generation.
+            let found = mount.start().map(|start| start.look(path));
+            let attr = found.transpose()?.unwrap_or(*attr);
+            (attr, InMount::attribute_names(path, attr.kind)?)
+        }
     };
-    Ok(Seen { attr: *attr, target, attributes })
+    Ok(Seen { attr, target, attributes })
 }
 
 fn text(label: &str, seen: &Seen) -> String {

@@ -8,13 +8,13 @@ use std::time::Duration;
 use shoal_fuse::{Group, Operation, Stat, operations_of, stats_of};
 
 use crate::args::StatsArgs;
+use crate::direct::{Access, Direct};
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::mounted;
 use crate::mounts;
 use crate::operations;
 use crate::output::Out;
-use crate::session::{Access, Session};
 use crate::tags;
 
 /// Shows the counters of a volume.
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<u8> {
             return Err(Failure::usage(volume.display(), what));
         }
         let stats =
-            Session::with(volume, Access::Read, |session| Ok(Stat::all(&session.volume.info())))?;
+            Direct::with(volume, Access::Read, |direct| Ok(Stat::all(&direct.volume.info())))?;
         show(&mut out, &Reading { stats, operations: Vec::new() }, args.json)?;
         return Ok(OK);
     }

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use shoal::raw::{Caller, Code, Error, RootInfo, SetAttr};
+use shoal::raw::{Caller, Code, Error, RootInfo, SetAttr, Volume};
 
 use crate::args::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
+use crate::direct;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::in_mount::error_of;
 use crate::interrupt;
@@ -20,7 +21,7 @@ use crate::location;
 use crate::mounted;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session::{self, Access, Session};
+use crate::session::{Access, Session};
 use crate::text::printable;
 
 /// Interval at which a mount is asked what is left to be freed.
@@ -38,31 +39,27 @@ pub(crate) fn run(args: &SubvolumeArgs) -> Result<u8> {
 fn create(args: &SubvolumeCreateArgs) -> Result<u8> {
     let name = args.name.as_bytes();
     if args.volume.is_dir() {
-        let (mode, umask) = (args.mode.unwrap_or(0o777), session::umask());
+        let (mode, umask) = (args.mode.unwrap_or(0o777), direct::umask());
         let umask = if args.mode.is_some() { 0 } else { umask };
         return in_mount(&args.volume, name, |top| {
             shoal_fuse::make_subvolume(top, name, mode, umask)
         });
     }
     Session::with(&args.volume, Access::Write, |session| {
-        let volume = &session.volume;
         let umask = if args.mode.is_some() { 0 } else { session.who.umask };
         let who = Caller { umask, ..session.who.clone() };
-        let mode = args.mode.unwrap_or(0o777);
-        let made = volume
-            .subvolumes()
-            .create(&who, name, mode)
-            .map_err(|e| refused(&session.path, name, &e))?;
-        // A top with the set-group-id bit gives its group to new directories; the mode was asked
-        // for.
-        if args.mode.is_some_and(|mode| made.mode & 0o7777 != mode) {
-            let set = SetAttr { mode: args.mode, ..SetAttr::default() };
-            volume
-                .attributes()
-                .setattr(&who, made.ino, &set)
-                .map_err(|e| refused(&session.path, name, &e))?;
-        }
-        Ok(OK)
+        let make = || {
+            let (calls, mode) = (session.calls(), args.mode.unwrap_or(0o777));
+            let made = session.opened(calls.make_subvolume(&who, name, mode)?);
+            // A top with the set-group-id bit gives its group to new directories; the mode was
+            // asked for.
+            if args.mode.is_some_and(|mode| made.attr.mode & 0o7777 != mode) {
+                let set = SetAttr { mode: args.mode, ..SetAttr::default() };
+                calls.set_attr(&who, made.node, b"", false, set)?;
+            }
+            Ok(OK)
+        };
+        make().map_err(|e| refused(&session.path, name, &e))
     })
 }
 
@@ -70,7 +67,8 @@ fn list(args: &SubvolumeListArgs) -> Result<u8> {
     let roots = match args.volume.is_dir() {
         true => mounted::ask(&args.volume, |mount| shoal_fuse::subvolumes_of(mount))?,
         false => Session::with(&args.volume, Access::Read, |session| {
-            Ok(session.volume.subvolumes().list())
+            let all = session.calls().subvolumes(&session.who);
+            all.map_err(|e| Failure::volume(args.volume.display(), &e))
         })?,
     };
     let mut out = Out::new();
@@ -100,18 +98,29 @@ fn delete(args: &SubvolumeDeleteArgs) -> Result<u8> {
         return delete_in_mount(args, name);
     }
     let said = Session::with(&args.volume, Access::Write, |session| {
-        let deleted = session.volume.subvolumes().delete(&session.who, name);
-        deleted.map_err(|e| refused(&session.path, name, &e))?;
+        let (calls, who) = (session.calls(), &session.who);
+        calls.delete_subvolume(who, name).map_err(|e| refused(&session.path, name, &e))?;
         // Freeing takes time, and may be interrupted.
-        session.volume.sync().map_err(|e| Failure::volume(args.volume.display(), &e))?;
+        calls.sync(who).map_err(|e| Failure::volume(args.volume.display(), &e))?;
         let label = location::label(&args.volume, &location::join(b"/", name));
+        let Some(volume) = session.direct() else {
+            // Its server does it.
+            if args.wait {
+                let left = || {
+                    let all = calls.subvolumes(who);
+                    all.map_err(|e| Failure::volume(args.volume.display(), &e))
+                };
+                wait_until_free(&left, &label)?;
+            }
+            return Ok(deleted(&label, args.wait));
+        };
         if !args.wait {
             return Ok(format!(
                 "{label}: deleted; its space is freed when the volume is next used"
             ));
         }
-        free(session).map_err(|e| Failure::failed(&label, e))?;
-        Ok(format!("{label}: deleted, and its space is free"))
+        free(volume).map_err(|e| Failure::failed(&label, e))?;
+        Ok(deleted(&label, true))
     })?;
     let mut out = Out::new();
     out.line(&said)?;
@@ -140,21 +149,27 @@ fn delete_in_mount(args: &SubvolumeDeleteArgs, name: &[u8]) -> Result<u8> {
     in_mount(&args.volume, name, |top| shoal_fuse::delete_subvolume(top, name))?;
     let label = location::label(&args.volume, &location::join(b"/", name));
     if args.wait {
-        wait_until_free(&args.volume, &label)?;
+        let left = || mounted::ask(&args.volume, |mount| shoal_fuse::subvolumes_of(mount));
+        wait_until_free(&left, &label)?;
     }
-    let what = if args.wait { "and its space is free" } else { "its space is being freed" };
     let mut out = Out::new();
-    out.line(&format!("{label}: deleted{} {what}", if args.wait { "," } else { ";" }))?;
+    out.line(&deleted(&label, args.wait))?;
     out.flush()?;
     Ok(OK)
 }
 
+/// Returns the line that tells that a subvolume is deleted.
+fn deleted(label: &str, is_free: bool) -> String {
+    let what = if is_free { ", and its space is free" } else { "; its space is being freed" };
+    format!("{label}: deleted{what}")
+}
+
 /// Waits until the server has freed the space of all deleted subvolumes.
-fn wait_until_free(volume: &Path, label: &str) -> Result<()> {
+fn wait_until_free(all: &dyn Fn() -> Result<Vec<RootInfo>>, label: &str) -> Result<()> {
     let (mut progress, mut total) = (Progress::share(), 0);
     loop {
         interrupt::check(|| format!("{label}: deleted, and its space is being freed"))?;
-        let roots = mounted::ask(volume, |mount| shoal_fuse::subvolumes_of(mount))?;
+        let roots = all()?;
         let deleted = roots.iter().filter(|root| root.deleted);
         let (count, left) = deleted.fold((0, 0), |(n, sum), root| (n + 1, sum + root.inodes));
         if count == 0 {
@@ -168,19 +183,19 @@ fn wait_until_free(volume: &Path, label: &str) -> Result<()> {
 }
 
 /// Frees the space of deleted subvolumes, and shows the progress.
-fn free(session: &Session) -> Result<(), Reason> {
+fn free(volume: &Volume) -> Result<(), Reason> {
     let left = || {
-        let roots = session.volume.subvolumes().list();
+        let roots = volume.subvolumes().list();
         roots.iter().filter(|root| root.deleted).map(|root| root.inodes).sum::<u64>()
     };
     let total = left();
     let mut progress = Progress::share();
-    let freed = session.volume.maintenance().reap_roots(&mut |left| {
+    let freed = volume.maintenance().reap_roots(&mut |left| {
         progress.set("freeing", total.saturating_sub(left), total);
     });
     progress.finish();
     freed?;
-    match session.volume.subvolumes().list().iter().any(|root| root.deleted) {
+    match volume.subvolumes().list().iter().any(|root| root.deleted) {
         false => Ok(()),
         true => Err(Reason::Text(format!(
             "deleted, but {} damaged inodes could not be freed (check the volume with shoal fsck)",

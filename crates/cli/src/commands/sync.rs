@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use shoal::raw::{ChangeKind, ChangeMark, Code, FileKind, Ino};
 
@@ -75,7 +75,7 @@ fn from<T: Side>(
             // The destination's volume is open for writing by now.
             let session = sessions.get_for(place, Access::Read)?;
             shunned.extend(volume_file(&session));
-            let source = InVolume::new(Rc::clone(&session));
+            let source = InVolume::new(Arc::clone(&session));
             let pair = Pair { args, source: &source, target, tops: (&place.path, path), shunned };
             pair.run(Some(&session))
         }
@@ -109,10 +109,11 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
         self.check(&from, to.as_ref())?;
         let feed = match session {
             Some(session) => {
-                let found = session.find(self.tops.0, true);
-                let found = found.map_err(|error| at_source(error.into()))?;
-                let stamp = Stamp::new(args, found.ino.0, found.generation.0);
-                Some((Feed { session, dir: found.ino, since: None }, stamp))
+                let found = session.place(self.tops.0, true);
+                let dir = found.and_then(|(found, path)| session.open_dir(&path, Some(found.ino)));
+                let dir = dir.map_err(|error| at_source(error.into()))?;
+                let stamp = Stamp::new(args, dir.attr.ino.0, dir.attr.generation.0);
+                Some((Feed { session, dir: Arc::new(dir), since: None }, stamp))
             }
             None => None,
         };
@@ -140,7 +141,7 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
             Way::Full(_) => {
                 // What changes during the comparison is told after this mark.
                 let mark = match feed.has_subvolumes() {
-                    false => feed.session.volume.changes().mark(feed.dir).ok(),
+                    false => feed.mark().ok(),
                     true => None,
                 };
                 if let (Some(to), Some(_), false) = (&to, &stored, args.dry_run) {
@@ -269,15 +270,15 @@ impl<S: Side, T: Side> Pair<'_, S, T> {
         if linked.is_empty() {
             return Ok(());
         }
-        let paths = feed.session.volume.paths();
-        let top = match feed.dir {
+        let paths_of = |ino| feed.session.calls().paths_of(&feed.session.who, ino).map_err(failed);
+        let top = match feed.dir.attr.ino {
             Ino::ROOT => Some(Vec::new()),
-            dir => paths.paths_of(dir).map_err(failed)?.into_iter().next(),
+            dir => paths_of(dir)?.into_iter().next(),
         };
         // Removed meanwhile, it could not have been read.
         let Some(top) = top else { return Ok(()) };
         for inode in linked {
-            for path in paths.paths_of(Ino(inode)).map_err(failed)? {
+            for path in paths_of(Ino(inode))? {
                 let path = path.strip_prefix(&top[..]).and_then(|path| path.strip_prefix(b"/"));
                 if let Some(path) = path.filter(|path| !mirror.is_in_whole(path)) {
                     mirror.one(path, false)?;

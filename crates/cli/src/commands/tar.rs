@@ -11,7 +11,7 @@ mod names;
 mod stream;
 
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::args::TarArgs;
 use crate::commands::cp::involume::InVolume;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &TarArgs) -> Result<u8> {
             let access = if args.create { Access::Read } else { Access::Write };
             Sessions::run(access, |sessions| {
                 let session = sessions.get(&location)?;
-                let side = InVolume::new(Rc::clone(&session));
+                let side = InVolume::new(Arc::clone(&session));
                 match args.create {
                     true => create::run(
                         args,

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use shoal::raw::{Code, FileKind, Ino, SetAttr};
+use shoal::raw::{Code, FileKind, SetAttr};
 
 use crate::args::{Resize, TruncateArgs};
 use crate::failure::{Failure, Reason, Result};
@@ -50,7 +50,7 @@ fn resize(place: &Operand, by: Resize) -> Result<(), Reason> {
     }
     let size = by.of(place.attr.size).ok_or_else(too_large)?;
     match &place.tree {
-        Tree::Volume(session) => set_size(session, place.attr.ino, size),
+        Tree::Volume(start) => set_size(&start.session, &start.real(&place.path), size),
         Tree::Mount(_) => {
             let path = OsStr::from_bytes(&place.path);
             let file = std::fs::OpenOptions::new().write(true).open(path)?;
@@ -64,9 +64,8 @@ fn too_large() -> Reason {
 }
 
 /// Changes the size of a file.
-pub(crate) fn set_size(session: &Session, ino: Ino, size: u64) -> Result<(), Reason> {
-    let set = SetAttr { size: Some(size), ..SetAttr::default() };
-    session.volume.attributes().setattr(&session.who, ino, &set)?;
+fn set_size(session: &Session, path: &[u8], size: u64) -> Result<(), Reason> {
+    session.set(path, SetAttr { size: Some(size), ..SetAttr::default() })?;
     Ok(())
 }
 
@@ -85,6 +84,6 @@ fn make(sessions: &mut Sessions, place: &OsStr, by: Resize) -> Result<(), Reason
         .get(&location)
         .map_err(|failure| Reason::Text(failure.line().unwrap_or_default().to_owned()))?;
     let slot = session.slot(&location.path)?;
-    let made = session.volume.namespace().create(&session.who, slot.dir, &slot.name, 0o666)?;
-    set_size(&session, made.ino, size)
+    drop(session.create(&slot)?);
+    set_size(&session, &slot.path, size)
 }

@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{
     getxattr, lgetxattr, lremovexattr, lsetxattr, lstat, removexattr, setxattr, stat,
 };
-use shoal::raw::{Caller, Code, Error, FileKind, Ino, XattrFlags};
+use shoal::raw::{Code, Error, FileKind, XattrFlags};
 
 use crate::args::{
     XattrArgs, XattrCommand, XattrGetArgs, XattrLsArgs, XattrPlace, XattrRmArgs, XattrSetArgs,
@@ -37,15 +37,6 @@ pub(crate) fn run(args: &XattrArgs) -> Result<u8> {
     }
 }
 
-/// Returns the names of all attributes of a file. A user who can read the volume may see them all.
-pub(crate) fn names(session: &Session, ino: Ino) -> shoal::raw::Result<Vec<Vec<u8>>> {
-    let list = session.volume.attributes().listxattr(&Caller::root(), ino)?;
-    let names = list.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
-    names.sort();
-    Ok(names)
-}
-
 /// A file and its attributes.
 struct File {
     holder: Holder,
@@ -55,7 +46,8 @@ struct File {
 }
 
 enum Holder {
-    Volume(Rc<Session>, Ino),
+    /// With its path from the top.
+    Volume(Arc<Session>, Vec<u8>),
     /// In a mount; set: a symlink itself.
     Mount(bool),
 }
@@ -71,17 +63,17 @@ impl File {
         }
         let location = Location::parse(&place.place);
         let session = sessions.get(&location)?;
-        let found = session.find(&location.path, !place.no_dereference);
+        let found = session.place(&location.path, !place.no_dereference);
         let label = location.label();
-        let ino = found.map_err(|error| Failure::failed(&label, Reason::from(error)))?.ino;
-        Ok(File { holder: Holder::Volume(session, ino), label, path: location.path })
+        let (_, real) = found.map_err(|error| Failure::failed(&label, Reason::from(error)))?;
+        Ok(File { holder: Holder::Volume(session, real), label, path: location.path })
     }
 
     /// Returns the names of all attributes. A user who can read a volume may see them all; in a
     /// mount, what the system shows.
     fn names(&self) -> shoal::raw::Result<Vec<Vec<u8>>> {
         match &self.holder {
-            Holder::Volume(session, ino) => names(session, *ino),
+            Holder::Volume(session, real) => session.xattrs(real),
             Holder::Mount(true) => InMount::attribute_names(&self.path, FileKind::Symlink),
             Holder::Mount(false) => InMount::attribute_names(&self.path, FileKind::Regular),
         }
@@ -90,9 +82,7 @@ impl File {
     fn get(&self, name: &[u8]) -> shoal::raw::Result<Vec<u8>> {
         let path = &self.path[..];
         match &self.holder {
-            Holder::Volume(session, ino) => {
-                session.volume.attributes().getxattr(&Caller::root(), *ino, name)
-            }
+            Holder::Volume(session, real) => session.xattr(&session.reader(), real, name),
             Holder::Mount(is_link) => {
                 let mut value = vec![0; VALUE_MAX as usize];
                 let len = match is_link {
@@ -108,10 +98,13 @@ impl File {
     fn set(&self, name: &[u8], value: &[u8], args: &XattrSetArgs) -> shoal::raw::Result<()> {
         let path = &self.path[..];
         match &self.holder {
-            Holder::Volume(session, ino) => {
+            Holder::Volume(session, real) => {
                 let (create, replace) = (args.create, args.replace);
                 let flags = XattrFlags { create, replace, ..XattrFlags::default() };
-                session.volume.attributes().setxattr(&session.who, *ino, name, value, flags)
+                let (calls, who) = (session.calls(), &session.who);
+                session.on(real, |node, path| {
+                    calls.set_xattr(who, node, path, false, name, value, flags)
+                })
             }
             Holder::Mount(is_link) => {
                 let mut flags = rustix::fs::XattrFlags::empty();
@@ -129,8 +122,9 @@ impl File {
     fn remove(&self, name: &[u8]) -> shoal::raw::Result<()> {
         let path = &self.path[..];
         match &self.holder {
-            Holder::Volume(session, ino) => {
-                session.volume.attributes().removexattr(&session.who, *ino, name)
+            Holder::Volume(session, real) => {
+                let (calls, who) = (session.calls(), &session.who);
+                session.on(real, |node, path| calls.remove_xattr(who, node, path, false, name))
             }
             Holder::Mount(is_link) => {
                 let removed =

@@ -174,8 +174,8 @@ impl Evaluator<'_> {
     /// without a word.
     fn delete(&mut self, file: &File<'_>, world: &World<'_>) -> Result<bool, Stop> {
         let name = file.name();
-        let session = match world.tree {
-            Tree::Volume(session) if name != b"/" => session,
+        let start = match world.tree {
+            Tree::Volume(start) if name != b"/" => start,
             Tree::Mount(mount) if !matches!(name, b"." | b"..") => {
                 mount.remove(file.path, file.kind == FileKind::Directory)?;
                 *self.removed += 1;
@@ -183,20 +183,20 @@ impl Evaluator<'_> {
             }
             _ => return Ok(true),
         };
+        let (session, path) = (&start.session, start.real(file.path));
         let dir = match file.dir {
             Some(dir) => dir,
             None => session.slot(file.path).map_err(Stop::File)?.dir,
         };
-        let namespace = session.volume.namespace();
         if file.kind != FileKind::Directory {
-            namespace.unlink(&session.who, dir, name)?;
+            session.unlink(&path)?;
         } else if file.ino.root() != dir.root() {
             let (volume, name) = (session.path.display(), printable(name));
             let text =
                 format!("is a subvolume (delete it with shoal subvolume delete {volume} {name})");
             return Err(Stop::File(Reason::Text(text)));
         } else {
-            namespace.rmdir(&session.who, dir, name)?;
+            session.remove_dir(&path)?;
         }
         *self.removed += 1;
         Ok(true)
@@ -217,7 +217,7 @@ impl Test {
             Test::Type(kinds) => kinds.contains(&file.kind),
             Test::Followed(kinds) => {
                 let found = match file.kind {
-                    FileKind::Symlink => world.tree.find(file.path, true).ok(),
+                    FileKind::Symlink => world.tree.find(file.path).ok(),
                     _ => None,
                 };
                 kinds.contains(&found.map_or(file.kind, |found| found.kind))

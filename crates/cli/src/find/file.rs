@@ -85,9 +85,7 @@ impl World<'_> {
         match file.attr {
             Some(attr) => Ok(Cow::Borrowed(attr)),
             None => match self.tree {
-                Tree::Volume(session) => {
-                    session.volume.attributes().getattr(file.ino).map(Cow::Owned)
-                }
+                Tree::Volume(start) => start.look(file.path).map(Cow::Owned),
                 Tree::Mount(mount) => mount.attributes(file.path).map(Cow::Owned),
             },
         }
@@ -97,7 +95,7 @@ impl World<'_> {
     pub(crate) fn target(&self, file: &File<'_>) -> Result<Option<Vec<u8>>, Error> {
         match file.kind {
             FileKind::Symlink => match self.tree {
-                Tree::Volume(session) => session.volume.namespace().readlink(file.ino).map(Some),
+                Tree::Volume(start) => start.session.read_link(&start.real(file.path)).map(Some),
                 Tree::Mount(_) => InMount::target(file.path).map(Some),
             },
             _ => Ok(None),

@@ -271,7 +271,7 @@ fn followed(file: &File<'_>, world: &World<'_>) -> u8 {
     if file.kind != FileKind::Symlink {
         return kind_letter(file.kind);
     }
-    match world.tree.find(file.path, true) {
+    match world.tree.find(file.path) {
         Ok(found) => kind_letter(found.kind),
         Err(error) if error.is(Code::NotFound) || error.is(Code::NotDirectory) => b'N',
         Err(error) if error.is(Code::Loop) => b'L',

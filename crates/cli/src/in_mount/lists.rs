@@ -5,11 +5,8 @@ use rustix::io::Errno;
 use shoal::raw::{AclChange, FileKind, Result};
 
 use super::{OpenFile, error_of};
+use crate::acl::{ACCESS, DEFAULT};
 
-/// Name of the access list.
-pub(crate) const ACCESS: &str = "system.posix_acl_access";
-/// Name of the default list.
-pub(crate) const DEFAULT: &str = "system.posix_acl_default";
 /// Bytes of a list, at most.
 const LIST_MAX: usize = 64 << 10;
 

@@ -174,7 +174,10 @@ fn a_mount_of_a_bucket_is_the_only_one_and_keeps_what_was_synced() {
     }
     let top = scratch.shoal(["top", "--once", "--every", "1", "m"]).ok();
     assert!(top.contains("bucket: ") && top.contains("$ an hour"), "{top}");
-    scratch.shoal(["touch", &format!("{url}:/other")]).fails(2, &["is in use by", "--force"]);
+    let other = format!("{url}:/other");
+    scratch.shoal(["--direct", "touch", &other]).fails(2, &["is in use by", "--force"]);
+    scratch.shoal(["touch", &other]).ok();
+    assert!(scratch.path("m/other").exists(), "by a session");
     scratch.shoal(["umount", "m"]).ok();
     assert_eq!(scratch.shoal(["cat", &format!("{url}:/kept")]).ok(), "kept\n");
 }

@@ -227,7 +227,9 @@ fn subvolumes_of_a_mounted_volume() {
     assert!(list.contains(" ci\n"), "{list}");
     scratch.shell("chmod 777 m").ok();
     common::run_as_user(&scratch, "shoal subvolume create m mine").fails(1, &["not permitted"]);
-    scratch.shoal(["mkdir", "v:/x"]).fails(2, &["use"]);
+    scratch.shoal(["mkdir", "v:/ci/by_a_session", "--direct"]).fails(2, &["use"]);
+    scratch.shoal(["mkdir", "v:/ci/by_a_session"]).ok();
+    assert!(scratch.path("m/ci/by_a_session").is_dir());
     scratch.shell("mkdir m/plain && ls -R m >n/all").ok();
     scratch.shoal(["subvolume", "delete", "m", "plain"]).fails(1, &["is not a subvolume"]);
     scratch.shoal(["subvolume", "delete", "m", "none"]).fails(1, &["no such subvolume"]);
@@ -332,7 +334,9 @@ fn a_mounted_volume_is_known_by_its_path() {
             assert!(df.contains(&format!(r#""volume":"{volume}","mount":"{dir}""#)), "{df}");
             assert!(scratch.shoal(["stats", volume]).ok().contains("\nrequests:\n"));
             let at = format!("mounted at {dir}: unmount it there");
-            for line in [&["ls", volume][..], &["dump", volume, "-o", "x"], &["mkdir", "v:/d"]] {
+            scratch.shoal(["ls", volume]).ok();
+            let (ls, make) = (["--direct", "ls", volume], ["--direct", "mkdir", "v:/d"]);
+            for line in [&ls[..], &["dump", volume, "-o", "x"], &make] {
                 let error = scratch.shoal(line).fails(2, &["is in use by process", &at]);
                 assert!(!error.contains("--foreground"), "{error}");
             }

@@ -41,7 +41,7 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     let volume = Volume::connect(&serving.socket).expect("connected");
     let root = volume.root(Credentials::current());
     root.create_dir("d").expect("made").write("file", "by a session").expect("written");
-    scratch.shoal(["ls", "v:/"]).fails(2, &["in use"]);
+    scratch.shoal(["ls", "v:/", "--direct"]).fails(2, &["in use"]);
     scratch.shoal(["serve", "v"]).fails(2, &["in use"]);
     assert_eq!(serving.end(Signal::TERM), Some(0));
     assert!(root.read("d/file").is_err(), "its server has ended");

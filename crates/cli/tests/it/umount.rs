@@ -107,10 +107,10 @@ fn an_unmount_returns_when_another_namespace_has_the_mount() {
     let is_named = line.contains(&pid.to_string()) || line.contains("more places");
     assert!(line.contains("in the mount namespace of process") && is_named, "{line}");
     assert!(!is_mount(&scratch.path("m")));
-    scratch.shoal(["ls", "v"]).fails(2, &["in use"]);
+    scratch.shoal(["ls", "v", "--direct"]).fails(2, &["in use"]);
     drop(other);
     wait_until("the server ends with the last namespace", || {
-        scratch.shoal(["cat", "v:/f"]).status() == Some(0)
+        scratch.shoal(["cat", "v:/f", "--direct"]).status() == Some(0)
     });
 }
 

@@ -18,7 +18,7 @@ mod open;
 use shoal_engine::{
     self as raw, Attr, BatchOp, Caller, Change, ChangeMark, Code, Fallocate, Fields, Freshness,
     Handle, Ino, Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat,
-    StatFs, Token, Totals, TotalsScan, TreeChange, TreeChanged, XattrFlags,
+    StatFs, Token, Totals, TotalsScan, TreeChange, TreeChanged, TreeCheck, XattrFlags,
 };
 use shoal_session::{Calls, ChangeFeed, EachEntry, FeedReader, How, Node, Opened, Told, TreeWatch};
 use std::sync::Arc;
@@ -138,6 +138,13 @@ impl Calls for Local {
     ) -> Result<Attr> {
         self.new_node(who, ino_of(dir), path, mode, device)
     }
+    fn make_temporary(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
+        self.on_found(who, ino_of(dir), path, true, |dir| {
+            // It has one reference.
+            let attr = self.volume.namespace().tmpfile(who, dir.ino, mode)?;
+            Ok(Opened { node: Node(attr.ino.0), attr })
+        })
+    }
     fn symlink(&self, who: &Caller, dir: Node, path: &[u8], target: &[u8]) -> Result<Attr> {
         self.new_symlink(who, ino_of(dir), path, target)
     }
@@ -150,8 +157,8 @@ impl Calls for Local {
     fn remove_dir(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<()> {
         self.remove_empty(who, ino_of(dir), path)
     }
-    fn remove_tree(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<()> {
-        self.remove_whole(who, ino_of(dir), path)
+    fn remove_tree(&self, who: &Caller, dir: Node, path: &[u8], check: TreeCheck) -> Result<()> {
+        self.remove_whole(who, ino_of(dir), path, check)
     }
     fn rename(
         &self,
@@ -278,12 +285,17 @@ impl Calls for Local {
     fn read_only_reason(&self, _: &Caller) -> Result<Option<String>> {
         Ok(self.volume.read_only_reason().map(|why| why.to_string()))
     }
+    fn space_at(&self, who: &Caller, dir: Node, path: &[u8]) -> Result<StatFs> {
+        raw::check_process(&self.volume)?;
+        let of = |attr: &Attr| Ok(self.volume.statfs_of(attr.ino));
+        self.on_found(who, ino_of(dir), path, true, of)
+    }
     fn paths_of(&self, _: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
         self.volume.paths().paths_of(ino)
     }
-    fn totals(&self, who: &Caller, dir: Node) -> Result<Totals> {
+    fn totals(&self, who: &Caller, dir: Node, subvolumes: bool) -> Result<Totals> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let scan = TotalsScan { threads, ..TotalsScan::of(ino_of(dir)) };
+        let scan = TotalsScan { threads, subvolumes, ..TotalsScan::of(ino_of(dir)) };
         self.volume.bulk().totals(who, scan)
     }
 
@@ -291,8 +303,8 @@ impl Calls for Local {
         raw::check_process(&self.volume)?;
         Ok(self.volume.subvolumes().list())
     }
-    fn make_subvolume(&self, who: &Caller, name: &[u8]) -> Result<Opened> {
-        let attr = self.volume.subvolumes().create(who, name, 0o755)?;
+    fn make_subvolume(&self, who: &Caller, name: &[u8], mode: u32) -> Result<Opened> {
+        let attr = self.volume.subvolumes().create(who, name, mode)?;
         self.tell_new(Ino::ROOT, name);
         self.hold_open(attr)
     }
@@ -332,6 +344,10 @@ impl Calls for Local {
     }
     fn keep_removed(&self, who: &Caller, keep: bool) -> Result<()> {
         self.volume.changes().keep_removed(who, keep)
+    }
+    fn stored_in(&self, _: &Caller) -> Result<Option<String>> {
+        raw::check_process(&self.volume)?;
+        Ok(self.volume.stored_in())
     }
     fn volume_id(&self, _: &Caller) -> Result<[u8; 16]> {
         raw::check_process(&self.volume)?;

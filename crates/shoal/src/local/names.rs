@@ -126,7 +126,13 @@ impl Local {
         Ok(())
     }
 
-    pub(super) fn remove_whole(&self, who: &Caller, top: Ino, path: &[u8]) -> Result<()> {
+    pub(super) fn remove_whole(
+        &self,
+        who: &Caller,
+        top: Ino,
+        path: &[u8],
+        check: TreeCheck,
+    ) -> Result<()> {
         let (dir, name) = self.place(who, top, path)?;
         let kind = self.kind_before_slash(who, path, (dir, name))?;
         if kind.is_some_and(|kind| kind != FileKind::Directory) {
@@ -134,7 +140,7 @@ impl Local {
             return Err(Code::NotDirectory.into());
         }
         let before = self.before(dir, name);
-        self.volume.namespace().remove_dir_tree(who, dir, name, TreeCheck::Tree)?;
+        self.volume.namespace().remove_dir_tree(who, dir, name, check)?;
         self.tell_tree(dir, name, before);
         Ok(())
     }

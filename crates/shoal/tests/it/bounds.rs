@@ -133,7 +133,7 @@ fn rows_of_the_owner_are_refused_to_others() {
     refused(other.paths_of(&user, Ino::ROOT), Code::NotPermitted);
     refused(other.inodes(&user, Ino(0), 10), Code::NotPermitted);
     refused(other.revoke_tokens(&user), Code::NotPermitted);
-    refused(other.make_subvolume(&user, b"sub"), Code::NotPermitted);
+    refused(other.make_subvolume(&user, b"sub", 0o755), Code::NotPermitted);
     refused(other.open_subvolume(&user, b"sub"), Code::NotPermitted);
     refused(other.delete_subvolume(&user, b"sub"), Code::NotPermitted);
     refused(other.set_quota(&user, Node::TOP, limits), Code::NotPermitted);

@@ -1,6 +1,8 @@
 //! Notices of changes: a front end that caches names, attributes and data is told each.
 
-use shoal::raw::{self, BatchOp, Caller, Fallocate, Ino, Local, RenameFlags, SetAttr, XattrFlags};
+use shoal::raw::{
+    self, BatchOp, Caller, Fallocate, Ino, Local, RenameFlags, SetAttr, TreeCheck, XattrFlags,
+};
 use shoal_session::{AT_END, Calls, How, Node, Told};
 use std::sync::{Arc, Mutex};
 
@@ -119,7 +121,7 @@ fn names_are_told_with_their_directories_and_inodes() {
     calls.rename(who, Node::TOP, b"a", dir.node, b"x", flags).unwrap_err();
     scene.told(&[]);
 
-    calls.remove_tree(who, Node::TOP, b"a").unwrap();
+    calls.remove_tree(who, Node::TOP, b"a", TreeCheck::Tree).unwrap();
     scene.told(&[format!("tree {TOP} a {a}"), name(TOP, "a"), attributes(TOP)]);
     calls.make_node(who, Node::TOP, b"pipe", 0o010_644, 0).unwrap();
     scene.told(&[name(TOP, "pipe"), attributes(TOP)]);
@@ -165,7 +167,7 @@ fn data_and_attributes_are_told() {
     calls.batch(who, Node::TOP, &changes).unwrap();
     scene.told(&[name(TOP, "f"), attributes(TOP), attributes(f)]);
 
-    let sub = calls.make_subvolume(who, b"sub").unwrap();
+    let sub = calls.make_subvolume(who, b"sub", 0o755).unwrap();
     scene.told(&[name(TOP, "sub"), attributes(TOP)]);
     calls.delete_subvolume(who, b"sub").unwrap();
     scene.told(&[format!("tree {TOP} sub {}", sub.attr.ino), name(TOP, "sub"), attributes(TOP)]);

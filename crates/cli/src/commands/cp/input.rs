@@ -2,13 +2,13 @@
 
 use std::io::Read;
 
-use shoal::raw::{Code, FileKind, Ino};
+use shoal::raw::{Code, FileKind};
+use shoal_session::How;
 
-use crate::commands::truncate::set_size;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::interrupt;
 use crate::location::Location;
-use crate::session::{Access, Session, Sessions};
+use crate::session::{Access, Open, Session, Sessions};
 use crate::size::human;
 
 /// Bytes read and written at once.
@@ -19,7 +19,7 @@ pub(crate) fn copy(destination: &Location) -> Result<u8> {
     Sessions::run(Access::Write, |sessions| {
         let session = sessions.get(destination)?;
         let failed = |reason: Reason| Failure::failed(destination.label(), reason);
-        let ino = fresh(&session, destination).map_err(failed)?;
+        let file = fresh(&session, destination).map_err(failed)?;
         let (mut input, mut buffer) = (std::io::stdin().lock(), vec![0; PIECE]);
         let mut offset = 0;
         loop {
@@ -28,9 +28,9 @@ pub(crate) fn copy(destination: &Location) -> Result<u8> {
                 .map_err(|error| Failure::failed("standard input", Reason::from(error)))?;
             let mut data = &buffer[..read];
             while !data.is_empty() {
-                let written = session.volume.files().write(ino, offset, data, false);
-                let written = written.map_err(|error| failed(Reason::from(error)))?;
-                (offset, data) = (offset + written as u64, &data[written..]);
+                let written = session.calls().write(&session.who, file.node, offset, data);
+                let (_, written) = written.map_err(|error| failed(Reason::from(error)))?;
+                (offset, data) = (offset + written, &data[written as usize..]);
             }
             if read < buffer.len() {
                 return Ok(OK);
@@ -40,21 +40,20 @@ pub(crate) fn copy(destination: &Location) -> Result<u8> {
 }
 
 /// Returns the file to be written, empty.
-fn fresh(session: &Session, destination: &Location) -> Result<Ino, Reason> {
+fn fresh(session: &Session, destination: &Location) -> Result<Open, Reason> {
     let path = &destination.path;
-    match session.find(path, true) {
-        Ok(found) => match found.kind {
-            FileKind::Regular => set_size(session, found.ino, 0).map(|()| found.ino),
+    match session.place(path, true) {
+        Ok((found, real)) => match found.kind {
+            FileKind::Regular => {
+                let how = How { write: true, truncate: true, ..How::default() };
+                Ok(session.open_file(&real, how, None)?)
+            }
             FileKind::Directory => {
                 Err(Reason::Text("is a directory (standard input has no name: give one)".into()))
             }
             _ => Err(Reason::Text("is not a regular file".into())),
         },
-        Err(error) if error.is(Code::NotFound) => {
-            let slot = session.slot(path)?;
-            let namespace = session.volume.namespace();
-            Ok(namespace.create(&session.who, slot.dir, &slot.name, 0o666)?.ino)
-        }
+        Err(error) if error.is(Code::NotFound) => Ok(session.create(&session.slot(path)?)?),
         Err(error) => Err(error.into()),
     }
 }

@@ -5,6 +5,7 @@
 
 use shoal::raw::{Code, FileKind, Time};
 
+use crate::acl::{ACCESS, DEFAULT};
 use crate::failure::Reason;
 use crate::location::{Split, split_last};
 
@@ -75,7 +76,7 @@ pub(crate) const SYNC_MARK: &[u8] = b"user.shoal.sync";
 const LABEL: &[u8] = b"security.selinux";
 
 /// Access control lists, which a new file may have got from its directory.
-pub(crate) const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+pub(crate) const ACLS: [&[u8]; 2] = [ACCESS.as_bytes(), DEFAULT.as_bytes()];
 
 /// Attributes that a copy keeps, set when its contents are complete.
 pub(crate) struct Kept<'a> {
@@ -222,7 +223,7 @@ pub(crate) trait Side {
     fn read(&self, file: &Self::File, offset: u64, buffer: &mut [u8]) -> Outcome<usize>;
     /// Reads small files among the entries of a directory, which are wanted soon; those that are
     /// left out, and those that cannot be read, are `None`.
-    fn read_ahead(&self, entries: &[Found]) -> Vec<Option<Vec<u8>>> {
+    fn read_ahead(&self, _dir: &Self::Dir, entries: &[Found]) -> Vec<Option<Vec<u8>>> {
         entries.iter().map(|_| None).collect()
     }
     /// Returns start and end of the first data at or behind `offset`; `None` if only a hole

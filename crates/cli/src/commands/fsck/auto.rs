@@ -18,14 +18,14 @@ use super::{
 };
 use crate::args::FsckArgs;
 use crate::commands::info::json_recovery;
+use crate::direct::Direct;
 use crate::failure::{OK, Result};
 use crate::json::Object;
 use crate::output::Out;
-use crate::session::Session;
 
 /// Checks and repairs without questions; returns the exit status.
 pub(super) fn run(args: &FsckArgs, options: &OpenOptions, out: &mut Out) -> Result<u8> {
-    Session::take_ring(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
+    Direct::take_ring(&args.volume).map_err(|failure| failure.with_status(OPERATIONAL))?;
     if !args.full {
         let look = OpenOptions { read_only: true, ..options.clone() };
         match Volume::open(&args.volume, &look).and_then(|volume| {

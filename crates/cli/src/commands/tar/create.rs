@@ -174,7 +174,7 @@ impl<S: Side> Archiver<'_, S> {
             let Some((found, ahead)) = frame.pending.next() else {
                 match self.side.next(&frame.dir, &mut frame.list) {
                     Ok(batch) if !batch.is_empty() => {
-                        let ahead = self.side.read_ahead(&batch);
+                        let ahead = self.side.read_ahead(&frame.dir, &batch);
                         let pairs: Vec<_> = batch.into_iter().zip(ahead).collect();
                         frame.pending = pairs.into_iter();
                         continue;

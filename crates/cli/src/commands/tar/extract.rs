@@ -21,12 +21,12 @@ use crate::acl;
 use crate::args::TarArgs;
 use crate::clock;
 use crate::commands::cp::side::{ACLS, Attribute, Draft, Id, Kept, Meta, Outcome, Side, is_kept};
+use crate::direct;
 use crate::exclude::is_left_out;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
 use crate::output::Out;
 use crate::progress::Progress;
-use crate::session;
 use crate::size::human;
 use crate::text::printable;
 
@@ -48,9 +48,9 @@ pub(super) fn run<S: Side>(args: &TarArgs, side: &S, top: &[u8]) -> Result<u8> {
         keeps_owner: is_root && !args.no_same_owner,
         mask: match is_root || args.preserve_permissions {
             true => 0o7777,
-            false => 0o777 & !session::umask(),
+            false => 0o777 & !direct::umask(),
         },
-        umask: session::umask(),
+        umask: direct::umask(),
         progress: Progress::counting(),
         shown: (args.verbose > 0).then(|| (Lines::new(args, args.verbose > 1), Out::new())),
         buffer: vec![0; PIECE],

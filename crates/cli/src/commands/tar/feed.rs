@@ -1,6 +1,7 @@
 //! The paths that have changed since a mark, as members of an archive.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use shoal::raw::{ChangeKind, ChangeMark, FileKind};
 
@@ -35,8 +36,9 @@ impl<'f> Changed<'f> {
         let since = marks::read(args.since.as_deref(), file)?;
         let label = Location { volume: session.path.clone(), path: top.to_vec() }.label();
         let failed = |error| Failure::failed(&label, Reason::Volume(error));
-        let found = session.find(top, true).map_err(failed)?;
-        let mut feed = Feed { session, dir: found.ino, since };
+        let (found, path) = session.place(top, true).map_err(failed)?;
+        let dir = session.open_dir(&path, Some(found.ino)).map_err(failed)?;
+        let mut feed = Feed { session, dir: Arc::new(dir), since };
         if feed.since.is_some()
             && let Some(why) = feed.gap()
         {
