@@ -56,7 +56,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("quota", decoders::quota),
     ("request", request::request),
     ("control", request::control),
-    ("question", request::question),
     ("session", session::session),
     ("wire", session::wire),
     ("token", token::token),

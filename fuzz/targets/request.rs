@@ -1,9 +1,8 @@
-//! Requests of the kernel, and of programs through the control ioctl and control files: refused with an errno, or taken
+//! Requests of the kernel, and of programs through the control ioctl: refused with an errno, or taken
 //! apart within their bytes.
 
 use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
 use shoal_fuse::protocol::histogram::words;
-use shoal_fuse::protocol::question;
 use shoal_fuse::protocol::traced::{Facts, NAMES_MAX, names};
 use shoal_fuse::protocol::{Opcode, Reply, Request};
 
@@ -86,44 +85,4 @@ fn control_page(page: &[u8]) {
     let finished = answer.finish(next);
     assert_eq!(finished.is_ok(), page.len() >= 72);
     assert!(entries(&room).eq(read.into_iter().take(fits)));
-}
-
-/// One question to a control file, and one piece of an answer; then the same of our version.
-pub fn question(data: &[u8]) {
-    question_page(data);
-    let mut page = data.to_vec();
-    if let Some(version) = page.first_chunk_mut::<2>() {
-        *version = question::VERSION.to_le_bytes();
-        question_page(&page);
-    }
-}
-
-fn question_page(page: &[u8]) {
-    if let Ok(asked) = question::parse(page) {
-        let text = if asked.kind == question::Kind::Change { question::QUESTION } else { 255 };
-        assert!(asked.dirs.len() <= question::DIRS_MAX && asked.name.len() <= text);
-        assert!(!asked.name.contains(&b'/') && !asked.name.contains(&0) && asked.name != b"..");
-        let mut again = [0xAA; question::QUESTION];
-        asked.write(&mut again).expect("no longer than it was");
-        assert_eq!(question::parse(&again).as_ref(), Ok(&asked));
-        // Entries of an access list are the same when they are written as text again.
-        if asked.kind == question::Kind::Change
-            && let Ok(change) = asked.tree_change()
-            && change.acl.is_some()
-        {
-            assert_eq!(question::Question::change(&change, "", 0).tree_change(), Ok(change));
-        }
-    }
-    for kind in question::Kind::ALL {
-        let Some((_, records)) = question::read_piece(page, *kind) else { continue };
-        // What was read can be written again, and reads the same.
-        for record in records {
-            let mut room = vec![0xAA; 256 << 10];
-            let mut piece = question::Piece::new(&mut room).expect("room for a piece");
-            assert!(piece.push(&record));
-            piece.finish(*kind, true);
-            let (is_last, mut read) = question::read_piece(&room, *kind).expect("a piece");
-            assert!(is_last && read.next() == Some(record) && read.is_empty());
-        }
-    }
 }

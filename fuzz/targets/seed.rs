@@ -18,7 +18,6 @@ use shoal_format::quota;
 use shoal_format::tree_change::{AclEdit, AclEdits, Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
 use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
-use shoal_fuse::protocol::question::{self, Piece, Question, Record};
 use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuzz::seal::Image;
 use shoal_session::fuzzing::put as wire;
@@ -46,7 +45,6 @@ fn main() -> Done {
     structures(&put)?;
     request(&put)?;
     control(&put)?;
-    question(&put)?;
     session(&put)?;
     token(&put)?;
     changes(&put)?;
@@ -506,85 +504,6 @@ fn control(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     }
     let len = answer.finish(Some([9, 0, 0])).map_err(|errno| format!("{errno:?}"))?;
     put("control", "answer", &room[..len])
-}
-
-/// Questions to a control file, and pieces of answers.
-fn question(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
-    let ask = |kind, dirs: &[QuestionDir], name: &[u8]| {
-        let len = 16 + 24 * dirs.len() + name.len();
-        let mut page = [0; question::QUESTION];
-        let question = Question { dirs: dirs.to_vec(), ..Question::new(kind, 0, name) };
-        question.write(&mut page).ok_or("a short question")?;
-        Ok::<_, &str>(page[..len].to_vec())
-    };
-    let dir = QuestionDir { ino: 77, cookie: 5, generation: 3, padding: 0 };
-    put("question", "list", &ask(question::Kind::List, &[dir, dir], b"")?)?;
-    put("question", "entry", &ask(question::Kind::Entry, &[], b"name")?)?;
-    put("question", "totals", &ask(question::Kind::Totals, &[], b"")?)?;
-    put("question", "changes", &ask(question::Kind::Changes, &[], &[b'A'; 76])?)?;
-    put("question", "newer", &ask(question::Kind::Newer, &[], &[b'A'; 76])?)?;
-    put("question", "cancel", &ask(question::Kind::Cancel, &[], b"")?)?;
-    let time = Some(shoal::raw::SetTime::To(shoal::raw::Time { sec: 77, nsec: 5 }));
-    let set = shoal::raw::TreeChange { uid: Some(7), mtime: time, ..Default::default() };
-    let mut page = [0; question::QUESTION];
-    Question::change(&set, "u=rwX,go-w", 0o022).write(&mut page).ok_or("a short question")?;
-    put("question", "change", &page[..16 + 40 + 10])?;
-    let acl = shoal::raw::AclChange::of_default().keep_mask().set("u:5:rX,m::r")?.remove("g:7")?;
-    let lists = shoal::raw::TreeChange { acl: Some(acl), ..Default::default() };
-    Question::change(&lists, "", 0).write(&mut page).ok_or("a short question")?;
-    put("question", "lists", &page[..16 + 40 + 23])?;
-    let (ino, kind) = (shoal::raw::Ino(9), shoal::raw::FileKind::Directory);
-    let generation = shoal::raw::Generation(1);
-    let pieces = [
-        (
-            "piece-names",
-            question::Kind::List,
-            Record::Name { dir: 0, name: b"n", ino, generation, kind },
-        ),
-        ("piece-end", question::Kind::List, Record::End { dir: 0, cookie: 7, errno: 0 }),
-        ("piece-totals", question::Kind::Totals, Record::Totals(shoal::raw::Totals::default())),
-        (
-            "piece-change",
-            question::Kind::Changes,
-            Record::Change(question::ChangeFacts {
-                kind: shoal::raw::ChangeKind::Renamed,
-                ino,
-                generation,
-                file: Some(kind),
-                more: true,
-            }),
-        ),
-        (
-            "piece-path",
-            question::Kind::Changes,
-            Record::Path { is_from: true, goes_on: true, text: b"a/b" },
-        ),
-        (
-            "piece-mark",
-            question::Kind::Changes,
-            Record::Mark { text: &[b'A'; 76], all_removed: true },
-        ),
-        ("piece-newer", question::Kind::Newer, Record::Newer(true)),
-        ("piece-failure", question::Kind::Change, Record::Failure { ino, errno: 13 }),
-        (
-            "piece-progress",
-            question::Kind::Change,
-            Record::Progress(question::Progress {
-                inodes: 1,
-                failures: 2,
-                untold: 3,
-                cancelled: true,
-            }),
-        ),
-    ];
-    for (name, kind, record) in pieces {
-        let mut room = vec![0; question::PIECE_MIN];
-        let mut piece = Piece::new(&mut room).map_err(|errno| format!("{errno:?}"))?;
-        piece.push(&record);
-        piece.finish(kind, true);
-        put("question", name, &room[..120])?;
-    }
-    Ok(())
 }
 
 /// Manifests of the first piece of an object: complete, and as changes.

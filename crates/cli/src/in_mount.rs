@@ -32,7 +32,6 @@ use shoal::raw::{
 use shoal_fuse::{MountPlace, place_of};
 
 use crate::location::{Split, split_last};
-use crate::mounted::NOT_THIS_VERSION;
 use crate::progress::eprint_line;
 use crate::session::{Access, Cursor, Found, Session};
 use crate::source::{Batch, DirId, Source};
@@ -423,12 +422,6 @@ fn attr_of(found: &Statx) -> Option<Attr> {
 
 /// Returns the error of the volume that is the same as one of the system.
 pub(crate) fn error_of(error: io::Error) -> Error {
-    match Errno::from_io_error(&error) {
-        Some(Errno::PROTONOSUPPORT) => {
-            return Error::refused(Code::NotSupported, NOT_THIS_VERSION);
-        }
-        _ => {}
-    }
     let errno = error.raw_os_error().unwrap_or(0);
     match Code::ALL.iter().find(|code| code.errno() == errno) {
         Some(code) => (*code).into(),

@@ -15,9 +15,6 @@ use crate::text::printable;
 pub(crate) const NOT_OURS: &str =
     "is not in a mounted Shoal volume (in one that is not mounted write VOLUME:/path)";
 
-/// Message for a mount whose server is of another version.
-pub(crate) const NOT_THIS_VERSION: &str = "another version of shoal serves it (mount it again)";
-
 /// Opens a file or directory to ask through it.
 pub(crate) fn open_at(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;

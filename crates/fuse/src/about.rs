@@ -1,13 +1,16 @@
 //! Facts about a mount that do not come from its volume, and the state that a remount changes.
 //!
-//! The kernel refuses changes of a read-only mount itself, but for requests that it does not
-//! interpret (control ioctls, control files), and for changes that the server makes on its own
-//! while it reads (access times). Those are what [`About::is_read_only`] is for.
+//! The kernel refuses changes of a read-only mount itself, but for those that it does not see
+//! (control ioctls, sessions), and for changes that the server makes on its own while it reads
+//! (access times). Those are what [`About::is_read_only`] is for.
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{Condvar, Mutex};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest wait for changes in progress before a mount becomes read-only.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Facts about a mount.
 #[derive(Default)]
@@ -15,8 +18,12 @@ pub(crate) struct About {
     facts: OnceLock<Facts>,
     read_only: AtomicBool,
     noatime: AtomicBool,
-    /// Held shared by a change that is not the kernel's, alone while the state changes.
-    gate: RwLock<()>,
+    /// Changes in progress that the kernel knows nothing of.
+    changes: AtomicUsize,
+    /// Locked while the state changes.
+    state: Mutex<()>,
+    /// The last change has ended.
+    ended: Condvar,
     /// End of the last scrub that was asked for here.
     scrubbed: Mutex<Option<Instant>>,
 }
@@ -73,16 +80,65 @@ impl About {
 
     /// Begins a change that the kernel knows nothing of. It is in progress until the guard is
     /// dropped; `None` if changes are refused.
-    pub(crate) fn begin_change(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        let guard = self.gate.read_recursive();
-        (!self.is_read_only()).then_some(guard)
+    pub(crate) fn begin_change(&self) -> Option<Change<'_>> {
+        self.enter().then(|| Change(self))
     }
 
-    /// Refuses changes from now on, or allows them again. No change is in progress when it returns.
-    pub(crate) fn set(&self, read_only: bool, noatime: bool) {
-        let _alone = self.gate.write();
+    /// The same without a guard: [`About::leave`] ends it.
+    #[inline]
+    pub(crate) fn enter(&self) -> bool {
+        // Before the look: whoever refuses changes sees this one, or is seen here.
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        if !self.read_only.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Ends a change.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        let is_last = self.changes.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && self.read_only.load(Ordering::SeqCst) {
+            // Whoever waits has looked before, or waits by now.
+            drop(self.state.lock());
+            self.ended.notify_all();
+        }
+    }
+
+    /// Refuses changes from now on, or allows them again. No change is in progress when it returns;
+    /// `false`: one takes long, and nothing is different from before.
+    pub(crate) fn set(&self, read_only: bool, noatime: bool) -> bool {
+        let mut state = self.state.lock();
+        let before = self.read_only.swap(read_only, Ordering::SeqCst);
+        let end = Instant::now() + PATIENCE;
+        while read_only && self.changes.load(Ordering::SeqCst) > 0 {
+            if self.ended.wait_until(&mut state, end).timed_out()
+                && self.changes.load(Ordering::SeqCst) > 0
+            {
+                self.read_only.store(before, Ordering::SeqCst);
+                return false;
+            }
+        }
         self.noatime.store(noatime, Ordering::Release);
-        self.read_only.store(read_only, Ordering::Release);
+        true
+    }
+}
+
+/// A change in progress that the kernel knows nothing of.
+#[derive(Debug)]
+pub(crate) struct Change<'a>(&'a About);
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl std::fmt::Debug for About {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("About")
     }
 }
 
@@ -106,7 +162,12 @@ mod tests {
         about.begin(Facts { options: "other".into(), ..facts() });
         assert!(about.is_read_only() && about.is_noatime() && about.begin_change().is_none());
         assert!(about.facts().is_some_and(|facts| facts.options == "ro,noatime"));
-        about.set(false, false);
+        assert!(about.set(false, false));
         assert!(!about.is_read_only() && !about.is_noatime() && about.begin_change().is_some());
+        let change = about.begin_change();
+        assert!(!about.set(true, false), "one is in progress");
+        assert!(!about.is_read_only() && about.begin_change().is_some());
+        drop(change);
+        assert!(about.set(true, false) && about.begin_change().is_none());
     }
 }

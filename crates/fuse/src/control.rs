@@ -2,9 +2,7 @@
 //! removes a tree, lists in bulk, reads changes and makes them, reads counters and orphans, scrubs
 //! it, makes and revokes tokens, sets and shows quotas.
 
-mod bulk;
 mod facts;
-mod feed;
 mod inspect;
 mod observe;
 mod processes;
@@ -14,9 +12,7 @@ mod share;
 mod subvolume;
 mod unmount;
 
-pub use bulk::{Asked, ControlFile, EntryFound, Listed};
 pub use facts::{facts_of, remount, remount_read_only, set_label};
-pub use feed::{ChangeFound, ChangesEnd, TreeTold};
 pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
 pub use observe::{Group, Loads, Operation, Traced, Tracer, loads_of, operations_of};
 pub use processes::{OtherMount, ServerProcess, servers_without_asking};
@@ -30,7 +26,7 @@ pub use unmount::{
 
 use crate::mount::{code_of, refused, unmount_dir};
 use crate::protocol::control::*;
-use crate::protocol::flags::{IOCTL_ASK, IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC, QUESTION};
+use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::wire::ControlHead;
 use crate::table;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, makedev, statat, statx};
@@ -203,19 +199,6 @@ pub fn place_of(opened: impl AsFd) -> io::Result<Option<MountPlace>> {
 /// Returns whether an open file is in a mount of Shoal.
 pub fn is_in_mount(opened: impl AsFd) -> bool {
     ask_pid(opened).is_ok()
-}
-
-/// The page of a question to a control file, as the kernel copies it.
-#[repr(C, align(8))]
-struct QuestionPage([u8; QUESTION]);
-
-/// Gives a question to a control file.
-fn give(file: impl AsFd, page: &mut QuestionPage) -> rustix::io::Result<()> {
-    const { assert!((IOCTL_ASK >> 16) & 0x3fff == QUESTION as u32) };
-    // SAFETY: the ioctl reads as many bytes as its number says: a page's.
-    let request = unsafe { rustix::ioctl::Updater::<IOCTL_ASK, QuestionPage>::new(page) };
-    // SAFETY: as above.
-    unsafe { rustix::ioctl::ioctl(file, request) }
 }
 
 /// The page of a control ioctl, as the kernel copies it.

@@ -15,7 +15,6 @@ use crate::protocol::wire::EntryOut;
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use crate::session::Session;
-use crate::streams::is_control;
 use crate::tokens::is_virtual;
 use crate::views::limit;
 use shoal::raw::{AtOnce, Caller, Ino, Outcome, at_once};
@@ -212,9 +211,6 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
         return Err(Errno::EROFS);
     }
     if is_virtual(request.node()) {
-        if is_control(request.node()) {
-            return ops::stream::answer(op, cx, request);
-        }
         if is_document(request.node()) {
             return ops::info::answer(op, cx, request);
         }
@@ -257,11 +253,8 @@ fn answer(op: Opcode, cx: &mut Context<'_>, request: &mut Request<'_>) -> ops::O
         Opcode::Listxattr => ops::xattr::list(cx, request),
         Opcode::Removexattr => ops::xattr::remove(cx, request),
         Opcode::Ioctl => ops::control::ioctl(cx, request),
-        Opcode::Interrupt => {
-            cx.session.streams.interrupt(request.arg()?);
-            Ok(0)
-        }
-        Opcode::NotifyReply => Ok(0),
+        // Who waits is answered when there is an answer, or the transport gives up waiting.
+        Opcode::Interrupt | Opcode::NotifyReply => Ok(0),
         // Close has nothing to report: writes have reached the volume before.
         Opcode::Flush => Err(Errno::ENOSYS),
         // Locks and polling are the kernel's own; the rest is not for mounts like ours.
@@ -277,15 +270,13 @@ mod tests {
     use super::*;
     use crate::documents::DIRECTORY as INFO;
     use crate::notices::Notice;
-    use crate::protocol::CONTROL;
     use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
     use crate::protocol::flags::*;
-    use crate::protocol::question::{self, Question};
     use crate::protocol::wire::*;
     use crate::session::Rules;
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::raw::{Code, Handle, MkfsOptions, OpenOptions, Rights, TreeChange, Volume};
+    use shoal::raw::{Code, Handle, MkfsOptions, OpenOptions, Rights, Volume};
     use shoal_skip::property;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -373,74 +364,6 @@ mod tests {
             let token = tokens.issue(&root, file, rights, Duration::from_secs(3600)).unwrap();
             format!("{token}\0").into_bytes()
         }
-    }
-
-    impl Bench {
-        /// Asks a control file: a list of the top, for the entry of a name, for changes, for a
-        /// change of the owner.
-        fn ask(&mut self, node: u64, kind: u16, name: &[u8]) -> Result<Vec<u8>, Errno> {
-            let top = self.volume().attributes().getattr(Ino::ROOT).unwrap();
-            let (ino, generation) = (top.ino.0, top.generation.0);
-            let question = match kind {
-                1 => {
-                    let dir = QuestionDir { ino, cookie: 0, generation, padding: 0 };
-                    Question::list(0, vec![dir])
-                }
-                4 => Question::new(question::Kind::Changes, 0, b""),
-                6 => {
-                    let owner = TreeChange { uid: Some(7), ..TreeChange::default() };
-                    Question::change(&owner, "u=rwX", 0o022)
-                }
-                _ => Question::new(question::Kind::Entry, 0, name),
-            };
-            let mut page = [0; question::QUESTION];
-            question.write(&mut page).unwrap();
-            let in_size = question::QUESTION as u32;
-            let arg = IoctlIn { cmd: IOCTL_ASK, in_size, ..IoctlIn::default() };
-            self.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page])
-        }
-    }
-
-    /// The whole life of a control file: it lists, and is gone with its reference.
-    #[test]
-    fn a_control_file_from_its_lookup_to_its_end() {
-        let mut bench = Bench::new();
-        for n in 0..2000 {
-            bench.create(format!("file with a name of some length {n}\0").as_bytes());
-        }
-        let found = bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
-        let node = record::<EntryOut>(&found).nodeid;
-        assert!(is_control(Ino(node)));
-        bench.ask(node, 1, b"").unwrap();
-        let (mut names, mut pieces) = (0, 0);
-        loop {
-            let arg = ReadIn { size: 65_536, ..ReadIn::default() };
-            let piece = bench.call(Opcode::Read, node, &[arg.as_bytes()]).unwrap();
-            assert_eq!(piece.len(), 65_536, "a short read would be completed by the kernel");
-            let (is_last, records) = question::read_piece(&piece, question::Kind::List).unwrap();
-            names += records.filter(|it| matches!(it, question::Record::Entry { .. })).count();
-            pieces += 1;
-            if is_last {
-                break;
-            }
-        }
-        assert_eq!((names, pieces), (question::ENTRIES_MAX, 3));
-        for (size, errno) in [(65_536, Errno::EINVAL), (100, Errno::EINVAL)] {
-            let arg = ReadIn { size, ..ReadIn::default() };
-            assert_eq!(bench.call(Opcode::Read, node, &[arg.as_bytes()]), Err(errno));
-        }
-        let arg = IoctlIn { cmd: IOCTL_ASK, in_size: 8, ..IoctlIn::default() };
-        assert_eq!(bench.call(Opcode::Ioctl, node, &[arg.as_bytes()]), Err(Errno::EINVAL));
-        let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size: 8, ..IoctlIn::default() };
-        assert_eq!(bench.call(Opcode::Ioctl, node, &[arg.as_bytes()]), Err(Errno::ENOTTY));
-        assert_eq!(bench.ask(1, 1, b""), Err(Errno::ENOTTY), "the top is no control file");
-        bench.call(Opcode::Forget, node, &[1u64.as_bytes()]).unwrap();
-        assert_eq!(bench.ask(node, 1, b""), Err(Errno::ESTALE));
-        // A reply that could not be sent leaves nothing.
-        let mut found = bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
-        bench.worker.undo(Some(Opcode::Lookup), &mut found);
-        let node = record::<EntryOut>(&found).nodeid;
-        assert_eq!(bench.ask(node, 1, b""), Err(Errno::ESTALE));
     }
 
     /// A reply to LOOKUP of a token that could not be sent gives its references back.
@@ -679,7 +602,6 @@ mod tests {
         let node = prop_oneof![
             4 => 0u64..6,
             1 => (1u64 << 63)..(1u64 << 63) + 3,
-            1 => CONTROL + 1..CONTROL + 6,
             1 => INFO.0..INFO.0 + 3,
         ];
         (op, node, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
@@ -784,11 +706,6 @@ mod tests {
             let mut bench = Bench::with(Rules { tokens: true, ..Rules::default() });
             let shared = bench.share(b"shared\0");
             prop_assert!(bench.call(Opcode::Lookup, DIRECTORY.0, &[&shared]).is_ok());
-            for (number, kind) in (1..).zip([1, 2, 4, 6]) {
-                bench.call(Opcode::Lookup, 1, &[b".shoal-control\0"]).unwrap();
-                let asked = bench.ask(CONTROL + number, kind, b".");
-                prop_assert!(asked.is_ok());
-            }
             for (op, node, ext, words, payload) in requests {
                 let mut arg: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
                 arg.resize(op.header_size(), 0);

@@ -22,8 +22,7 @@ const DOCUMENTS_MAX: usize = 64;
 /// Returns whether a node is the directory or a document.
 #[inline]
 pub(crate) fn is_document(node: Ino) -> bool {
-    // With both bits it is a control file.
-    node.0 & (INFO | 1 << 62) == INFO
+    node.0 & INFO == INFO
 }
 
 struct Document {
@@ -81,7 +80,7 @@ impl Documents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::CONTROL;
+    use crate::protocol::VIRTUAL;
 
     #[test]
     fn the_newest_are_kept_as_long_as_the_kernel_has_them() {
@@ -98,6 +97,6 @@ mod tests {
         others.iter().for_each(|id| documents.forget(*id, 1));
         assert!(documents.0.lock().nodes.is_empty());
         assert!(is_document(DIRECTORY));
-        assert!(![1, VIRTUAL, VIRTUAL | 7, CONTROL | 7].iter().any(|id| is_document(Ino(*id))));
+        assert!(![1, VIRTUAL, VIRTUAL | 7].iter().any(|id| is_document(Ino(*id))));
     }
 }

@@ -10,10 +10,13 @@
 
 use crate::notices::Notice;
 use crate::session::Session;
-use shoal::raw::{Ino, Local, Result, must_not_wait, refuse_to_wait};
+use shoal::raw::{Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
 use shoal_session::{Calls, Host, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Why nothing is changed by a session of some mounts.
+const COLLECTS: &str = "a mount with writeback is changed by its paths alone";
 
 thread_local! {
     /// Changes by the calls of this thread that the kernel has not been told of.
@@ -27,14 +30,22 @@ pub(crate) struct Door {
     device: u64,
     /// User who may enter beside the superuser; `None`: all.
     only: Option<u32>,
+    /// The kernel has sizes, times and data that the volume has not: what a session changed would
+    /// be undone.
+    collects: bool,
 }
 
 impl Door {
-    /// Opens the door of a mount. `device`: its number.
-    pub(crate) fn new(session: Arc<Session>, device: u64, only: Option<u32>) -> Door {
+    /// Opens the door of a mount. `device`: its number. `collects`: its kernel collects writes.
+    pub(crate) fn new(
+        session: Arc<Session>,
+        device: u64,
+        only: Option<u32>,
+        collects: bool,
+    ) -> Door {
         let kernel = Arc::new(Kernel(session.clone()));
         let local = Local::new(session.views.keep()).telling(kernel);
-        Door { session, local, device, only }
+        Door { session, local, device, only, collects }
     }
 }
 
@@ -53,6 +64,21 @@ impl Host for Door {
 
     fn is_read_only(&self) -> bool {
         self.session.about.is_read_only()
+    }
+
+    fn begin_change(&self) -> bool {
+        !self.collects && self.session.about.enter()
+    }
+
+    fn end_change(&self) {
+        self.session.about.leave();
+    }
+
+    fn refusal(&self) -> Error {
+        match self.collects && !self.is_read_only() {
+            true => Error::refused(Code::NotSupported, COLLECTS),
+            false => Code::ReadOnly.into(),
+        }
     }
 
     fn may_enter(&self, uid: u32) -> bool {

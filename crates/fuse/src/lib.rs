@@ -15,12 +15,10 @@
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
 //! | `observe` | times and counts requests, keeps the slow ones |
 //! | `documents` | files of the directory `.shoal` |
-//! | `feeds`, `changing` | answers about changes; changes of trees in progress |
 //! | `service` | interface between a transport and its server |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
 //! | `calls`, `inherited` | what a dead server has left: requests, and references of the kernel |
 //! | `tokens` | nodes of files that were opened by tokens |
-//! | `streams` | control files that are open, and their questions |
 //! | `views` | the volume, which may be replaced by a newer view of it |
 //! | `session` | state of a mount |
 //! | `doors` | the mount as a host of sessions |
@@ -29,9 +27,9 @@
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | from outside: sync, unmount, names, removal of a tree, listings, counters, a check |
+//! | `control` | from outside: sync, unmount, names, removal of a tree, counters, a check |
 //!
-//! The server keeps no state of its own, but for files opened by tokens and control files: a node
+//! The server keeps no state of its own, but for files opened by tokens: a node
 //! id is an inode number, handles are 0, and the kernel's references are counted by the volume. All
 //! changes come through the one mount, so the kernel may cache names (absent ones too) and
 //! attributes without limit; but for mounts that follow a volume of another process (`views`).
@@ -49,14 +47,11 @@ mod unread;
 
 mod caller;
 mod calls;
-mod feeds;
 mod inherited;
 mod notices;
 mod observe;
 
-mod changing;
 pub mod service;
-mod streams;
 mod sweep;
 mod tokens;
 mod views;
@@ -79,10 +74,9 @@ mod mount;
 mod control;
 
 pub use control::{
-    Asked, ChangeFound, ChangesEnd, ControlFile, EntryFound, Group, Link, Listed, Loads,
-    MountPlace, Names, Operation, Orphans, OtherMount, QuotaFound, ScrubStep, Server,
-    ServerProcess, Shared, Traced, Tracer, TreeTold, Unmount, Unmounted, delete_subvolume,
-    facts_of, is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
+    Group, Link, Loads, MountPlace, Names, Operation, Orphans, OtherMount, QuotaFound, ScrubStep,
+    Server, ServerProcess, Shared, Traced, Tracer, Unmount, Unmounted, delete_subvolume, facts_of,
+    is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
     operations_of, orphans_of, place_of, quota_of, quotas_of, read_only_reason_of, remount,
     remount_read_only, remove_quota, remove_tree, revoke_tokens, scrub_of, server_pid,
     servers_without_asking, set_label, set_quota, share, stats_of, subvolumes_of, sync, trim,

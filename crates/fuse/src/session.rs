@@ -2,7 +2,6 @@
 
 use crate::about::About;
 use crate::calls::Calls;
-use crate::changing::Changing;
 use crate::documents::{Documents, is_document};
 use crate::inherited::Inherited;
 use crate::known::Known;
@@ -14,7 +13,6 @@ use crate::observe::trace::Noted;
 use crate::pages::Pages;
 use crate::protocol::reply::{TTL_FOREVER, take_damage};
 use crate::protocol::{Opcode, Reply, Request};
-use crate::streams::{Streams, is_control};
 use crate::stripped::Stripped;
 use crate::sweep::Sweeper;
 use crate::tokens::{Tokens, is_virtual};
@@ -25,7 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// State of a mount. There is no table of nodes or handles: a node id is an inode number (but for
-/// the top, files opened by tokens, and control files), and open files have no state.
+/// the top, files opened by tokens, and documents), and open files have no state.
 pub(crate) struct Session {
     /// The volume served.
     pub views: Views,
@@ -49,10 +47,6 @@ pub(crate) struct Session {
     pub sweeper: Sweeper,
     /// Files that were opened by tokens.
     pub tokens: Tokens,
-    /// Control files.
-    pub streams: Streams,
-    /// Changes of trees that control files were asked for.
-    pub changing: Changing,
     /// Requests of dead servers, where a server can be replaced.
     pub calls: Option<Calls>,
     /// Inodes that the kernel may have kept from a server before.
@@ -77,8 +71,7 @@ impl Session {
     ) -> Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
-        let (tokens, streams) = (Tokens::default(), Streams::default());
-        let (changing, observer) = (Changing::default(), Observer::default());
+        let (tokens, observer) = (Tokens::default(), Observer::default());
         let about = About::default();
         let session = Session {
             calls: None,
@@ -95,8 +88,6 @@ impl Session {
             known: Known::default(),
             sweeper,
             tokens,
-            streams,
-            changing,
             observer,
             documents: Documents::default(),
             about,
@@ -114,7 +105,6 @@ impl Session {
             self.pages.inherit();
             self.known.inherit();
             self.tokens.inherit();
-            self.streams.inherit();
             self.documents.inherit();
         }
     }
@@ -229,9 +219,6 @@ impl Session {
 
     /// Records that the kernel has dropped `n` references to an inode.
     pub(crate) fn forgotten(&self, ino: Ino, n: u64) {
-        if is_control(ino) {
-            return self.streams.forget(ino, n);
-        }
         if is_document(ino) {
             return self.documents.forget(ino, n);
         }

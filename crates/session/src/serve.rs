@@ -37,6 +37,16 @@ pub trait Host: Send + Sync + 'static {
     fn is_read_only(&self) -> bool {
         false
     }
+    /// Begins a change, to be ended by [`Host::end_change`]; `false`: nothing may be changed.
+    fn begin_change(&self) -> bool {
+        !self.is_read_only()
+    }
+    /// Ends a change.
+    fn end_change(&self) {}
+    /// Returns the error of a change when nothing may be changed.
+    fn refusal(&self) -> Error {
+        Code::ReadOnly.into()
+    }
     /// Number of the mount's filesystem (`st_dev`); 0 without a mount.
     fn device(&self) -> u64 {
         0
@@ -98,10 +108,25 @@ pub(crate) fn name_of(number: u16) -> Option<&'static str> {
     ROWS.iter().find(|row| row.number == number).map(|row| row.name)
 }
 
-fn changes(number: u16) -> bool {
-    // Opening a file changes the volume only in some ways: the gate looks.
-    let depends = matches!(number, number::open_file | number::open_handle | number::put);
-    !depends && ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
+/// Returns whether a call may change the volume.
+fn may_change(number: u16) -> bool {
+    ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
+}
+
+/// A change in progress.
+struct InProgress<'h>(&'h dyn Host);
+
+impl InProgress<'_> {
+    /// Begins one; `None`: nothing may be changed.
+    fn begin(host: &dyn Host) -> Option<InProgress<'_>> {
+        host.begin_change().then(|| InProgress(host))
+    }
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        self.0.end_change();
+    }
 }
 
 /// The server's half of the table.
@@ -168,10 +193,28 @@ impl Client {
         if is_for_owner(number) && !self.is_owner {
             return Err(Code::NotPermitted.into());
         }
-        let read_only = host.is_read_only();
-        if read_only && changes(number) {
-            return Err(Code::ReadOnly.into());
+        let changing = if may_change(number) { InProgress::begin(host) } else { None };
+        let read_only = if may_change(number) { changing.is_none() } else { host.is_read_only() };
+        // Opening a file changes the volume only in some ways: the gate looks.
+        let depends = matches!(number, number::open_file | number::open_handle | number::put);
+        if read_only && may_change(number) && !depends {
+            return Err(host.refusal());
         }
+        match self.admitted(number, (who, read_only), question, out) {
+            Err(error) if read_only && error.is(Code::ReadOnly) => Err(host.refusal()),
+            done => done,
+        }
+    }
+
+    /// Answers a question of one who may ask it.
+    fn admitted(
+        &self,
+        number: u16,
+        (who, read_only): (&Caller, bool),
+        question: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let host = &*self.host;
         let (mut args, mut out) = (Reader::new(question), Writer::new(out));
         let mut gate =
             Gate::new(&self.nodes, host.calls(), host.top(), (read_only, self.is_owner), number);
@@ -233,7 +276,11 @@ impl Client {
                 owed();
             }
         };
-        self.trees.run(self.host.calls(), &finish);
+        while let Some(tree) = self.trees.begun() {
+            let changing = InProgress::begin(&*self.host);
+            let refusal = changing.is_none().then(|| self.host.refusal());
+            tree.run(self.host.calls(), refusal, &finish);
+        }
     }
 
     fn changes(

@@ -29,7 +29,7 @@ const ANSWER_MAX: usize = 16 << 10;
 pub(crate) type Progress = ((u64, Vec<TreeFailure>), Option<TreeChanged>);
 
 /// A change.
-struct Tree {
+pub(crate) struct Tree {
     who: Caller,
     /// The directory: held open for the change.
     dir: Node,
@@ -89,13 +89,9 @@ impl Trees {
         Ok(number as u32)
     }
 
-    /// Makes the changes that have begun. The calling thread is busy until they end. `finish` is
-    /// called after each, before the client knows.
-    pub(crate) fn run(&self, calls: &dyn Calls, finish: &dyn Fn()) {
-        loop {
-            let Some(tree) = self.0.lock().begun.pop() else { return };
-            tree.run(calls, finish);
-        }
+    /// Takes a change that has begun, to be made by [`Tree::run`].
+    pub(crate) fn begun(&self) -> Option<Arc<Tree>> {
+        self.0.lock().begun.pop()
     }
 
     fn get(&self, number: u32) -> Result<Arc<Tree>> {
@@ -134,12 +130,15 @@ impl Trees {
 }
 
 impl Tree {
-    fn run(&self, calls: &dyn Calls, finish: &dyn Fn()) {
+    /// Makes the change, unless it is refused. The calling thread is busy until it ends.
+    /// `finish` is called then, before the client knows.
+    pub(crate) fn run(&self, calls: &dyn Calls, refusal: Option<Error>, finish: &dyn Fn()) {
         let stopped = self.state.lock().stopped;
         let watch = |step: &TreeStep<'_>| self.stepped(step);
-        let change = || match stopped {
-            true => Ok(TreeChanged { cancelled: true, ..TreeChanged::default() }),
-            false => calls.change_tree(&self.who, self.dir, &self.change, &watch),
+        let change = || match (refusal, stopped) {
+            (Some(refusal), _) => Err(refusal),
+            (None, true) => Ok(TreeChanged { cancelled: true, ..TreeChanged::default() }),
+            (None, false) => calls.change_tree(&self.who, self.dir, &self.change, &watch),
         };
         let done = catch_unwind(AssertUnwindSafe(change)).unwrap_or_else(|_| {
             tracing::error!("a change of a tree panicked");

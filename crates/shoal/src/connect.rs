@@ -1,6 +1,6 @@
 //! Finding the process that serves a volume.
 
-use crate::raw::{self, Code, Error, Result};
+use shoal_engine::{self as raw, Code, Error, Result};
 use shoal_session::place::{links, sockets};
 use shoal_session::{Calls, Remote, Session};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

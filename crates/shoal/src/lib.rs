@@ -107,6 +107,7 @@
 //! [`std::io::Error`] and back. Reading damaged data fails with
 //! [`InvalidData`](std::io::ErrorKind::InvalidData); it never returns wrong bytes.
 
+mod connect;
 mod path;
 
 mod local;
@@ -118,7 +119,6 @@ mod error;
 mod handle;
 mod metadata;
 
-mod connect;
 mod volume;
 mod xattr;
 

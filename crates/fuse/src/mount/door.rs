@@ -44,8 +44,6 @@ impl Mount {
             Sessions::At(_) => true,
         };
         let opened = match options {
-            // Of these the kernel has sizes, times and data that the volume has not.
-            MountOptions { writeback: true, .. } => Err(no("writeback")),
             MountOptions { follows: true, .. } => Err(no("standby or replica")),
             _ => self.door(session, options),
         };
@@ -70,7 +68,7 @@ impl Mount {
         };
         let own = rustix::process::geteuid().as_raw();
         let only = (!options.allow_other).then_some(own);
-        let door = Door::new(session.clone(), device, only);
+        let door = Door::new(session.clone(), device, only, options.writeback);
         let server = Server::start(&socket, Arc::new(door))?;
         let link = own_link(device).filter(|_| device != 0);
         if let Some(link) = &link {

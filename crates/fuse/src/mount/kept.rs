@@ -11,7 +11,7 @@
 //! | requests read and not answered | the kernel sends them again; those that were carried out are not carried out twice ([`crate::calls`]) |
 //! | counts of the kernel's references | it asks the kernel about unlinked inodes ([`crate::inherited`]) |
 //! | notices that it owed the kernel | the kernel forgets all that the last records have changed |
-//! | files opened by tokens, control files | they are gone: `ESTALE` |
+//! | files opened by tokens | they are gone: `ESTALE` |
 //!
 //! Requests come through the device only. Those that a dead server had taken from a ring are lost
 //! to the kernel (Linux 6.18): their callers get an error, or wait for ever.
@@ -164,7 +164,6 @@ impl Mount {
         self.close_door();
         if let Some(session) = &connection.session {
             session.inherited.close();
-            session.changing.stop();
         }
         connection.pause.stop(PAUSE_MAX)
     }

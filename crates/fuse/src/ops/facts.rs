@@ -80,24 +80,19 @@ pub(crate) fn set_label(cx: &Context<'_>, text: &[u8]) -> Next {
 pub(crate) fn remount(cx: &Context<'_>, flags: u32) -> Next {
     let about = &cx.session.about;
     let (read_only, noatime) = (flags & READ_ONLY != 0, flags & NO_ATIME != 0);
-    let before = (about.is_read_only(), about.is_noatime());
+    let before = about.is_read_only();
     if !read_only {
         let opened = about.facts().is_some_and(|facts| facts.read_only);
         if opened || cx.volume.read_only_reason().is_some() {
             return Err(Errno::EROFS);
         }
         about.set(false, noatime);
-    } else {
-        about.set(true, noatime);
-        // Since the flag is set no other one begins.
-        if cx.session.changing.is_any() {
-            about.set(before.0, before.1);
-            return Err(Errno::EBUSY);
-        }
+    } else if !about.set(true, noatime) {
+        return Err(Errno::EBUSY);
     }
     cx.volume.files().set_noatime(read_only || noatime);
     // A volume that was opened read-only has nothing to write.
-    if read_only && !before.0 {
+    if read_only && !before {
         cx.volume.sync()?;
         cx.volume.maintenance().checkpoint()?;
     }

@@ -1,6 +1,6 @@
 //! Names to inodes, and the release of the kernel's references.
 
-use super::{Context, Outcome, info, reply_entry, stream, token};
+use super::{Context, Outcome, info, reply_entry, token};
 use crate::protocol::Request;
 use crate::protocol::probe::{is_probe, probe_entry};
 use crate::protocol::reply::{negative_entry, put};
@@ -27,9 +27,6 @@ pub(crate) fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
     match found {
         Ok(attr) => reply_entry(cx, request, &attr),
         Err(error) if error.is(Code::NotFound) => {
-            if stream::is_control_name(request.name()?) {
-                return stream::reply_control(cx, request);
-            }
             if token::is_directory(cx, node, request.name()?) {
                 return token::reply_directory(request);
             }

@@ -10,7 +10,6 @@ pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod dir;
 pub(crate) mod facts;
-pub(crate) mod feed;
 pub(crate) mod info;
 pub(crate) mod inspect;
 pub(crate) mod lookup;
@@ -24,12 +23,10 @@ pub(crate) mod resent;
 pub(crate) mod scrub;
 pub(crate) mod seek;
 pub(crate) mod share;
-pub(crate) mod stream;
 pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod token;
 pub(crate) mod tree;
-pub(crate) mod tree_change;
 pub(crate) mod xattr;
 
 use crate::caller::{UNKNOWN, identify};
@@ -38,7 +35,7 @@ use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
 use crate::protocol::{Errno, Request};
 use crate::session::Session;
-use shoal::raw::{Attr, Caller, Code, Error, FileKind, Generation, Ino, SetAttr, Volume};
+use shoal::raw::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
 
 /// Length of the reply, or the error.
 pub(crate) type Outcome = Result<usize, Errno>;
@@ -82,24 +79,6 @@ impl Context<'_> {
 /// Returns whether a user could read the volume itself.
 fn is_owner(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
-}
-
-/// Returns the attributes of a directory that has not been removed since.
-fn same_dir(volume: &Volume, (dir, generation): (Ino, Generation)) -> Result<Attr, Errno> {
-    let attr = volume.attributes().getattr(dir).map_err(gone)?;
-    match attr.kind {
-        _ if attr.generation != generation || attr.nlink == 0 => Err(Errno::ENOENT),
-        FileKind::Directory => Ok(attr),
-        _ => Err(Code::NotDirectory.into()),
-    }
-}
-
-/// Returns the errno for a caller who names a file by what it was.
-fn gone(error: Error) -> Errno {
-    match error.is(Code::Stale) {
-        true => Errno::ENOENT,
-        false => error.into(),
-    }
 }
 
 /// Reads attributes for a reply. Sends the notices that keep the kernel from caching old ones.

@@ -1,7 +1,6 @@
 //! Renames.
 
 use super::remove::loses_name;
-use super::stream::is_control_name;
 use super::{Context, Outcome};
 use crate::protocol::flags::{RENAME_EXCHANGE, RENAME_NOREPLACE, RENAME_WHITEOUT};
 use crate::protocol::wire::{Rename2In, RenameIn};
@@ -30,11 +29,6 @@ fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> 
     // Both names mean the same until the kernel gets its reply: it has the directories locked.
     let find = |dir, name| cx.volume.namespace().lookup(cx.who, dir, name);
     let (moved, there) = (find(from, old), find(to, new));
-    // The kernel has seen a control file there.
-    let is_control = |name, found: bool| !found && is_control_name(name);
-    if is_control(old, moved.is_ok()) || is_control(new, there.is_ok()) {
-        return Err(Errno::EPERM);
-    }
     if let (Ok(attr), false) = (&there, flags.exchange) {
         loses_name(cx, attr);
     }

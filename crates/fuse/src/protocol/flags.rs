@@ -120,11 +120,6 @@ const fn ior(letter: u8, number: u8, size: u32) -> u32 {
     2 << 30 | size << 16 | io(letter, number)
 }
 
-/// Number of an ioctl that takes `size` bytes.
-const fn iow(letter: u8, number: u8, size: u32) -> u32 {
-    1 << 30 | size << 16 | io(letter, number)
-}
-
 /// Number of an ioctl that takes and returns `size` bytes.
 const fn iowr(letter: u8, number: u8, size: u32) -> u32 {
     1 << 30 | ior(letter, number, size)
@@ -139,15 +134,8 @@ pub const IOCTL_SERVER_PID: u32 = ior(b'S', 2, 4);
 /// Bytes of a page of [`super::control`]: as many as the number of an ioctl can hold, in eights.
 pub const PAGE: usize = 16_376;
 /// Shoal's ioctl for all other requests to a server ([`super::control`]). `_IOWR('S', 7, page)`; 3
-/// to 6 were in use before.
+/// to 6, and 8, were in use before.
 pub const IOCTL_CONTROL: u32 = iowr(b'S', 7, PAGE as u32);
 
-/// Bytes of a page of [`super::question`].
-pub const QUESTION: usize = 4096;
-/// Shoal's ioctl on a control file: the question that the file answers when it is read
-/// ([`super::question`]). `_IOW('S', 8, page)`.
-pub const IOCTL_ASK: u32 = iow(b'S', 8, QUESTION as u32);
-
-const _: () = assert!(IOCTL_ASK == 0x5000_5308);
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
 const _: () = assert!(IOCTL_CONTROL == 0xfff8_5307);

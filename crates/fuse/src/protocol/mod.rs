@@ -13,7 +13,6 @@
 //! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
 //! | histograms in its entries (untrusted bytes) | [`histogram`] |
 //! | requests in its entries (untrusted bytes) | [`traced`] |
-//! | questions to a control file (untrusted bytes) | [`question`] |
 //! | pieces of its answers (untrusted bytes) | [`record`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
 //!
@@ -27,8 +26,6 @@ pub mod init;
 pub mod notify;
 pub mod opcode;
 pub mod probe;
-pub mod question;
-pub mod record;
 pub mod reply;
 pub mod request;
 pub mod traced;
@@ -36,4 +33,4 @@ pub mod wire;
 
 pub use opcode::Opcode;
 pub use reply::{Errno, Reply};
-pub use request::{CONTROL, Request, VIRTUAL};
+pub use request::{Request, VIRTUAL};

@@ -7,18 +7,16 @@
 //! write to it.
 
 use super::control;
-use super::flags::{BY_LOCK_OWNER, IOCTL_ASK, IOCTL_CONTROL, IOCTL_SYNC};
+use super::flags::{BY_LOCK_OWNER, IOCTL_CONTROL, IOCTL_SYNC};
 use super::wire::{ExtHeader, GetxattrIn, InHeader, IoctlIn, ReadIn};
 use super::{Errno, Opcode};
 use shoal::raw::{Code, Ino};
 use std::ffi::CStr;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-/// Bit of the node ids of files that are in no volume: opened by tokens, or control files. Inode
+/// Bit of the node ids of files that are in no volume: opened by tokens, or documents. Inode
 /// numbers use bits 0 to 61.
 pub const VIRTUAL: u64 = 1 << 63;
-/// Bits of the node ids of control files.
-pub const CONTROL: u64 = VIRTUAL | 1 << 62;
 
 /// Longest name that Shoal stores, in bytes.
 const NAME_MAX: usize = 255;
@@ -98,9 +96,7 @@ impl<'a> Request<'a> {
             {
                 true
             }
-            // Lists directories, or counts a tree.
-            Some(Opcode::Read) => self.header.nodeid & CONTROL == CONTROL,
-            // No others: every `isatty` is an ioctl, and a question is only kept.
+            // No others: every `isatty` is an ioctl.
             Some(Opcode::Ioctl) => matches!(self.ioctl(), Some(IOCTL_SYNC | IOCTL_CONTROL)),
             // May have to wait until the kernel has dropped pages (`pages.rs`).
             Some(Opcode::Write) => {
@@ -138,12 +134,9 @@ impl<'a> Request<'a> {
     }
 
     /// Returns whether the volume checks permission, whatever the mount options: the kernel checks
-    /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared,
-    /// quotas to be set, or directories to be listed.
+    /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared, or
+    /// quotas to be set.
     pub fn is_checked_by_volume(&self) -> bool {
-        if self.ioctl() == Some(IOCTL_ASK) {
-            return true;
-        }
         let kind = || control::parse(self.payload()).ok().map(|(kind, ..)| kind);
         let is_checked = |kind| {
             use control::Kind::{RemoveQuota, RemoveTree, SetQuota, Share};

@@ -1,9 +1,7 @@
 //! Requests in the entries of a trace: what each asked for and what came of it (untrusted bytes,
 //! for the client).
 
-use super::flags::{
-    IOCTL_ASK, IOCTL_CONTROL, SETATTR_ATIME, SETATTR_GID, SETATTR_MTIME, SETATTR_UID,
-};
+use super::flags::{IOCTL_CONTROL, SETATTR_ATIME, SETATTR_GID, SETATTR_MTIME, SETATTR_UID};
 use super::wire::*;
 use super::{Errno, Opcode, Reply, Request};
 use zerocopy::FromBytes;
@@ -118,7 +116,7 @@ fn asked(op: Opcode, request: &Request<'_>, base: Facts) -> Result<Option<Facts>
         Ioctl => {
             let arg: IoctlIn = request.arg()?;
             match arg.cmd {
-                IOCTL_CONTROL | IOCTL_ASK => return Ok(None),
+                IOCTL_CONTROL => return Ok(None),
                 cmd => Facts { flags: cmd, ..base },
             }
         }
@@ -231,11 +229,9 @@ mod tests {
 
     #[test]
     fn what_no_program_asks_is_not_told() {
-        for cmd in [IOCTL_CONTROL, IOCTL_ASK] {
-            let arg = IoctlIn { cmd, ..IoctlIn::default() };
-            let asked = Facts::of(Opcode::Ioctl, &request(Opcode::Ioctl, arg.as_bytes(), &mut []));
-            assert_eq!(asked, None);
-        }
+        let arg = IoctlIn { cmd: IOCTL_CONTROL, ..IoctlIn::default() };
+        let asked = Facts::of(Opcode::Ioctl, &request(Opcode::Ioctl, arg.as_bytes(), &mut []));
+        assert_eq!(asked, None);
         let asked = Facts::of(Opcode::Forget, &request(Opcode::Forget, &[0; 8], &mut []));
         assert_eq!(asked, None);
     }

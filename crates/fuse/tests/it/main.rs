@@ -4,8 +4,6 @@
 #[macro_use]
 mod common;
 
-mod bulk;
-mod changes;
 mod control;
 mod handles;
 mod idmap;
@@ -33,7 +31,6 @@ mod sessions;
 mod slow_device;
 mod tokens;
 mod tree;
-mod tree_change;
 
 /// Entry of the server.
 #[test]

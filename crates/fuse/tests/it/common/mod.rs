@@ -12,8 +12,6 @@
 //! file system instead, which checks their expectations.
 #![allow(dead_code, clippy::unwrap_used, reason = "two programs use parts of it; a test may panic")]
 
-pub(crate) mod control;
-
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
 pub(crate) use shoal_skip::{can_mount, skipped};
