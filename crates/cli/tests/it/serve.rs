@@ -52,6 +52,129 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     scratch.shoal(["serve", "v", "--socket", "no/such/place"]).fails(1, &["no/such/place"]);
 }
 
+/// What is done in a volume that the command opens, and in one that is served, one after another.
+const LINES: &str = r#"
+shoal mkdir -p v:/a/b/c
+shoal mkdir v:/a
+shoal mkdir v:/none/x
+echo hi | shoal cp - v:/a/f
+echo longer | shoal cp - v:/a/f
+shoal cp -r src v:/
+shoal cp -r src v:/none/src
+shoal ls -R v:
+shoal ls v:/none
+shoal cat v:/a/f v:/none v:/a
+shoal ln v:/a/f v:/a/g
+shoal ln v:/a v:/second
+shoal ln -s /a v:/abs
+shoal ln -s ../a v:/a/up
+shoal ln -s nowhere v:/broken
+shoal cat v:/abs/f v:/a/up/up/f v:/src/../a/./f
+shoal cat v:/broken
+shoal ls v:/abs/
+shoal ls -F v:/abs
+shoal readlink v:/abs v:/a
+shoal mv v:/a/g v:/a/h
+shoal mv v:/a v:/a/b/x
+shoal mv v:/a/f v:/a/h
+shoal mv --exchange v:/a/b v:/src
+shoal mv --exchange v:/a/b v:/src
+shoal mv -n v:/a/h v:/abs
+shoal truncate -s 5 v:/a/f v:/new v:/a
+shoal touch -d @7 v:/a/new v:/none/new
+shoal chmod -R u=rwX,go= v:/a
+shoal chmod 4755 v:/src/file
+shoal chown -R 7:8 v:/a v:/none
+shoal stat -c '%n %s %a %u %g %h %Y' v:/a/new v:/a/h v:/abs
+shoal find v:/ -type f -size -9
+shoal find v:/ -name 'n*' -user 7 -delete
+shoal find v:/ -type l -printf '%p %l
+'
+shoal du -s --inodes v:/a v:/src
+shoal du -s --apparent-size v: v:/a
+shoal xattr set v:/a/f user.one 1
+shoal xattr set v:/a/f nonsense 1
+shoal xattr get v:/a/f user.one
+shoal xattr get v:/a/f user.two
+shoal xattr ls v:/a/f
+shoal xattr rm v:/a/f user.one user.two
+shoal setfacl -m u:9:rx v:/a
+shoal setfacl -R -m g:9:r v:/src
+shoal getfacl -n v:/a v:/src/file
+shoal quota set v:/src --inodes 100
+shoal quota show v:/src/file
+shoal quota show v:/a
+shoal quota list v
+shoal quota remove v:/src
+shoal quota remove v:/src
+shoal subvolume create v ci --mode 750
+shoal subvolume create v ci
+shoal cp -r src v:/ci
+shoal ln v:/a/f v:/ci/f
+shoal rm -r v:/ci
+shoal subvolume list v | grep -c ci
+shoal changes v:/ --keep-removed on
+shoal changes v:/ --now >mark
+rm -rf out && shoal sync v:/src out && ls -R out
+shoal sync --delete --stats src v:/mirror
+shoal sync --delete --stats v:/src v:/mirror
+shoal cp -r -a v:/src/. copied && ls -lR copied | wc -l
+shoal tar -c -f - v:/src | tar -t
+tar -c -f - src | shoal tar -x -f - v:/a && shoal ls -R v:/a/src
+echo new | shoal cp - v:/a/made && shoal mv v:/a/made v:/a/moved && shoal rm v:/a/h
+shoal changes v:/a --since $(cat mark) | grep -v ^mark | sort
+shoal path v 1
+shoal parents v:/a/f | cut -f3-
+shoal rm v:/none
+shoal rm v:/a
+shoal rm -f v:/none
+shoal rm -d v:/a/b
+shoal rm -r v:/a
+shoal rm v:/broken
+shoal subvolume delete v ci
+shoal subvolume delete v none
+shoal find v:
+"#;
+
+#[test]
+fn commands_do_the_same_by_a_session() {
+    let scratch = Scratch::with_volume();
+    for place in ["direct", "served"] {
+        scratch.shell(&format!("mkdir -p {place}/src/deep/er && cd {place}/src")).ok();
+        let plant = "echo 1 >file && ln file deep/link && ln -s ../file deep/er/symlink && \
+            mkfifo fifo && chmod 640 file && touch -d @5 file deep";
+        scratch.shell(&format!("cd {place}/src && {plant}")).ok();
+        scratch.shell(&format!("cd {place} && shoal mkfs v --size {}", crate::common::SIZE)).ok();
+    }
+    let mut server = scratch.command(["serve", "served/v"]);
+    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
+    let mut line = String::new();
+    let output = server.stdout.take().expect("piped");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    assert!(line.ends_with(".sock\n"), "{line}");
+    for line in LINES.lines().filter(|line| !line.is_empty()) {
+        let [direct, served] = ["direct", "served"].map(|place| {
+            let ran = scratch.shell(&format!("cd {place} && {line}"));
+            // One frees at the next use, the other in the background.
+            let told = ran.stdout().replace("freed when the volume is next used", "being freed");
+            // Each volume has an order of its own.
+            let sorted = |text: String| {
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            (ran.status(), sorted(told), sorted(ran.stderr()))
+        });
+        assert_eq!(direct, served, "{line}");
+    }
+    scratch.shell("cd served && shoal ls --direct v:").fails(2, &["in use"]);
+    kill_process(Pid::from_raw(server.id() as i32).expect("a process"), Signal::TERM).expect("end");
+    assert_eq!(server.wait().expect("waited").code(), Some(0));
+    for place in ["direct", "served"] {
+        scratch.shell(&format!("cd {place} && shoal fsck v")).ok();
+    }
+}
+
 /// Calls that had returned are there, synced or not.
 #[test]
 fn a_killed_server_loses_nothing() {
