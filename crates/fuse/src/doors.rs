@@ -9,8 +9,9 @@
 //! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
 
 use crate::notices::Notice;
+use crate::ops::tree::{PATIENCE, is_large, path_of};
 use crate::session::Session;
-use shoal::raw::{Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
+use shoal::raw::{Attr, Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
 use shoal_session::{Calls, Host, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ const COLLECTS: &str = "a mount with writeback is changed by its paths alone";
 thread_local! {
     /// Changes by the calls of this thread that the kernel has not been told of.
     static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
+    /// Directories and names of large trees that they have removed.
+    static REMOVED: RefCell<Vec<(Ino, Box<[u8]>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A mounted volume, as the host of sessions.
@@ -86,13 +89,23 @@ impl Host for Door {
     }
 
     fn owed(&self) -> Option<Owed> {
-        let owed = OWED.with(|owed| std::mem::take(&mut *owed.borrow_mut()));
+        let (owed, removed) = (OWED.take(), REMOVED.take());
         if owed.is_empty() {
             return None;
         }
         let session = self.session.clone();
-        Some(Box::new(move || session.notices.tell_each(&owed)))
+        Some(Box::new(move || {
+            session.notices.tell_each(&owed);
+            removed.into_iter().for_each(|(dir, name)| drop_names(&session, dir, name));
+        }))
     }
+}
+
+/// Has the kernel drop the names below a tree, whose own name has expired ([`crate::sweep`]).
+fn drop_names(session: &Session, dir: Ino, name: Box<[u8]>) {
+    let path = path_of(&session.views.keep(), session.top, dir, &name);
+    let drop = Notice::Name { dir: session.id(dir), name, expire: false };
+    session.sweeper.sweep(path, &session.notices, drop, PATIENCE);
 }
 
 /// The kernel of a mount, as the listener of changes that do not come from it.
@@ -130,7 +143,9 @@ impl Told for Kernel {
     fn name(&self, dir: Ino, name: &[u8]) {
         if self.0.known.has(dir) {
             let node = self.0.id(dir);
-            self.owe(Notice::Name { dir: node, name: name.into(), expire: false });
+            let is_last = |(of, last): &(Ino, Box<[u8]>)| *of == dir && **last == *name;
+            let expire = REMOVED.with_borrow(|removed| removed.last().is_some_and(is_last));
+            self.owe(Notice::Name { dir: node, name: name.into(), expire });
             self.owe(Notice::Listing { node });
         }
     }
@@ -149,9 +164,11 @@ impl Told for Kernel {
         }
     }
 
-    fn tree(&self, _: Ino, _: &[u8], top: Ino) {
-        // Its name is told besides, and with it goes all that is below.
-        self.attributes(top);
+    fn tree(&self, dir: Ino, name: &[u8], top: &Attr) {
+        self.attributes(top.ino);
+        if self.0.known.has(dir) && is_large(top) && self.0.notices.can_expire() {
+            REMOVED.with_borrow_mut(|removed| removed.push((dir, name.into())));
+        }
     }
 }
 

@@ -21,9 +21,9 @@
 //! | `tokens` | nodes of files that were opened by tokens |
 //! | `views` | the volume, which may be replaced by a newer view of it |
 //! | `session` | state of a mount |
-//! | `doors` | the mount as a host of sessions |
 //! | `report` | statistics, metrics, slow requests, health as text |
 //! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
+//! | `doors` | the mount as a host of sessions |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
@@ -60,11 +60,11 @@ mod documents;
 
 mod session;
 
-mod doors;
-
 mod report;
 
 mod ops;
+
+mod doors;
 
 mod dispatch;
 mod transport;

@@ -1,6 +1,6 @@
 //! Notices of changes, for a front end that caches names and inodes: a mount's kernel.
 
-use shoal_engine::{Ino, Result};
+use shoal_engine::{Attr, Ino, Result};
 
 /// A listener that is told what a call has changed: after the change, by the same thread, without
 /// locks, before the call returns. The names and inodes are those of the call; changes that other
@@ -26,6 +26,7 @@ pub trait Told: Send + Sync {
     /// everything from `at` to the end.
     fn data(&self, ino: Ino, at: u64, len: u64);
 
-    /// A directory has been removed with everything below it: its name in `dir`, and its inode.
-    fn tree(&self, dir: Ino, name: &[u8], top: Ino);
+    /// A directory has been removed with everything below it: its name in `dir`, and what it was.
+    /// That the name is gone is told next.
+    fn tree(&self, dir: Ino, name: &[u8], top: &Attr);
 }

@@ -96,7 +96,7 @@ fn forget(cx: &Context<'_>, name: &[u8], top: Option<Ino>) -> bool {
     let given = session.notices.give(told.into_iter().chain(of_top));
     let is_forgotten = session.notices.wait(given, PATIENCE);
     if expire && is_forgotten {
-        let path = path_of(cx, Ino::ROOT, name);
+        let path = path_of(cx.volume, cx.session.top, Ino::ROOT, name);
         session.sweeper.sweep(path, &session.notices, notice(false), PATIENCE);
     }
     is_forgotten

@@ -33,14 +33,14 @@ use crate::notices::Notice;
 use crate::protocol::Errno;
 use crate::protocol::control::{Answer, STILL_SHOWN, TOP_ONLY};
 use crate::protocol::wire::ControlHead;
-use shoal::raw::{Attr, FileKind, Ino, TreeCheck};
+use shoal::raw::{Attr, FileKind, Ino, TreeCheck, Volume};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest wait of the reply for the kernel to forget the name.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 /// Number of names that the kernel drops in no time.
 const SMALL: u64 = 64;
 
@@ -82,7 +82,7 @@ pub(crate) fn forget(
         .give([notice(expire), node(dir)].into_iter().chain(top.map(|top| node(top.ino))));
     let is_forgotten = session.notices.wait(given, PATIENCE);
     if expire && is_forgotten {
-        let path = path_of(cx, dir, name);
+        let path = path_of(cx.volume, cx.session.top, dir, name);
         session.sweeper.sweep(path, &session.notices, notice(false), PATIENCE);
     }
     answer.head.flags = if is_forgotten { 0 } else { STILL_SHOWN };
@@ -91,17 +91,17 @@ pub(crate) fn forget(
 
 /// Returns whether the kernel may know so many names below a directory that dropping them takes
 /// long: it has directories in it, or many files.
-fn is_large(top: &Attr) -> bool {
+pub(crate) fn is_large(top: &Attr) -> bool {
     top.kind == FileKind::Directory && (top.nlink > 2 || top.size > SMALL)
 }
 
-/// Returns the path of a name below the mount's top; `None` if its directory has none any more.
-pub(super) fn path_of(cx: &Context<'_>, dir: Ino, name: &[u8]) -> Option<PathBuf> {
-    let first = |ino| Some(cx.volume.paths().paths_of(ino).ok()?.into_iter().next()?.to_vec());
+/// Returns the path of a name below `top`, the mount's; `None` if its directory has none any more.
+pub(crate) fn path_of(volume: &Volume, top: Ino, dir: Ino, name: &[u8]) -> Option<PathBuf> {
+    let first = |ino| Some(volume.paths().paths_of(ino).ok()?.into_iter().next()?.to_vec());
     let mut path = Vec::new();
-    if dir != cx.session.top {
+    if dir != top {
         let whole: Vec<u8> = first(dir)?;
-        let prefix = if cx.session.top == Ino::ROOT { Vec::new() } else { first(cx.session.top)? };
+        let prefix = if top == Ino::ROOT { Vec::new() } else { first(top)? };
         path.extend_from_slice(whole.strip_prefix(&prefix[..])?.strip_prefix(b"/")?);
         path.push(b'/');
     }

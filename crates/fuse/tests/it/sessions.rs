@@ -3,8 +3,10 @@
 use crate::common::*;
 use crate::posix_data::Random;
 use crate::posix_mapped::Mapping;
-use rustix::fs::OFlags;
+use crate::tree::walk;
+use rustix::fs::{OFlags, fstat};
 use shoal::{Credentials, Dir, FileOptions, TreeChange, Volume};
+use shoal_skip::wait_until;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -283,4 +285,59 @@ fn no_sessions_where_they_are_not_wanted() {
     let Some(m) = mount_only("session=off") else { return };
     let error = Volume::connect(&m.dir).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+/// Its names are dropped in the background, as after the mount's own call: nobody sees them
+/// meanwhile, wherever the tree was, and the name can be used again at once.
+#[test]
+fn a_large_cached_tree_is_removed_by_a_session() {
+    let Some(m) = mount_only("") else { return };
+    let (_volume, root) = connect(&m);
+    for (round, at) in ["", "a", "a/b c/d"].into_iter().cycle().take(6).enumerate() {
+        let parent = m.path(at);
+        std::fs::create_dir_all(&parent).unwrap();
+        let tree = parent.join("t");
+        for d in 0..10 {
+            std::fs::create_dir_all(tree.join(d.to_string())).unwrap();
+            (0..120).for_each(|f| touch(tree.join(format!("{d}/{f}"))));
+        }
+        let deep = tree.join("7/119");
+        let inside = dir(tree.join("7"));
+        assert_eq!(walk(&tree).len(), 1211);
+        root.remove_dir_all(Path::new(at).join("t")).unwrap();
+        fails!(NOENT, lstat(&deep));
+        fails!(NOENT, lstat(&tree));
+        fails!(NOENT, open(tree.join("7"), OFlags::RDONLY));
+        assert!(!list(&parent).contains(&"t".to_owned()));
+        if round % 2 == 0 {
+            std::fs::create_dir_all(tree.join("7")).unwrap();
+            fails!(NOENT, lstat(&deep));
+            root.remove_dir_all(Path::new(at).join("t")).unwrap();
+            fails!(NOENT, lstat(&tree));
+        }
+        wait_until("the kernel has heard", || fstat(&inside).unwrap().st_nlink == 0);
+    }
+}
+
+/// The kernel has sizes, times and data that the volume has not.
+#[test]
+fn a_mount_that_collects_writes_is_only_read() {
+    let Some(m) = mount_only("writeback") else { return };
+    let (_volume, root) = connect(&m);
+    std::fs::create_dir(m.path("d")).unwrap();
+    std::fs::write(m.path("d/file"), "collected").unwrap();
+    assert_eq!(root.read("d/file").unwrap(), b"collected");
+    let names: Vec<_> =
+        root.open_dir("d").unwrap().entries().unwrap().map(|it| it.unwrap().path()).collect();
+    assert_eq!(names, [Path::new("file")]);
+    for refused in [
+        root.write("d/file", "x").unwrap_err(),
+        root.create_dir("e").unwrap_err(),
+        root.remove_file("d/file").unwrap_err(),
+        TreeChange::new().owner(Some(1), None).make(&root).map(drop).unwrap_err(),
+    ] {
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        assert!(refused.to_string().contains("writeback"), "{refused}");
+    }
+    assert_eq!(std::fs::read(m.path("d/file")).unwrap(), b"collected");
 }

@@ -276,7 +276,7 @@ fn all_or_nothing_as_permissions_say() {
     }
 }
 
-fn walk(top: &Path) -> Vec<std::path::PathBuf> {
+pub(crate) fn walk(top: &Path) -> Vec<std::path::PathBuf> {
     let mut all = vec![top.to_owned()];
     let mut at = 0;
     while at < all.len() {

@@ -160,12 +160,11 @@ impl Local {
         })
     }
 
-    /// The inode that a name leads to before a call changes that, if there is a listener.
+    /// What a name leads to before a call changes that, if there is a listener.
     #[inline]
-    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Attr> {
         self.told.as_ref()?;
-        let found = self.volume.namespace().lookup(&Caller::root(), dir, name);
-        found.ok().map(|found| found.ino)
+        self.volume.namespace().lookup(&Caller::root(), dir, name).ok()
     }
 
     /// Tells the listener that a directory has one more name, and so other attributes.
@@ -186,7 +185,7 @@ impl Local {
     }
 
     /// Tells the listener that a tree has been removed.
-    pub(super) fn tell_tree(&self, dir: Ino, name: &[u8], top: Option<Ino>) {
+    pub(super) fn tell_tree(&self, dir: Ino, name: &[u8], top: Option<&Attr>) {
         self.tell(|told| {
             if let Some(top) = top {
                 told.tree(dir, name, top);

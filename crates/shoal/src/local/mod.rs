@@ -316,9 +316,9 @@ impl Calls for Local {
         })
     }
     fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {
-        let top = self.told.as_ref().and_then(|_| self.volume.subvolumes().top(name).ok());
+        let top = self.before(Ino::ROOT, name);
         self.volume.subvolumes().delete(who, name)?;
-        self.tell_tree(Ino::ROOT, name, top);
+        self.tell_tree(Ino::ROOT, name, top.as_ref());
         Ok(())
     }
 

@@ -114,7 +114,7 @@ impl Local {
         }
         let before = self.before(dir, name);
         self.volume.namespace().unlink(who, dir, name)?;
-        self.tell_gone(dir, name, before);
+        self.tell_gone(dir, name, before.map(|it| it.ino));
         Ok(())
     }
 
@@ -122,7 +122,7 @@ impl Local {
         let (dir, name) = self.place(who, dir, path)?;
         let before = self.before(dir, name);
         self.volume.namespace().rmdir(who, dir, name)?;
-        self.tell_gone(dir, name, before);
+        self.tell_gone(dir, name, before.map(|it| it.ino));
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Local {
         }
         let before = self.before(dir, name);
         self.volume.namespace().remove_dir_tree(who, dir, name, check)?;
-        self.tell_tree(dir, name, before);
+        self.tell_tree(dir, name, before.as_ref());
         Ok(())
     }
 
@@ -158,6 +158,7 @@ impl Local {
             self.may_have_slash(who, from, to, to_path, flags)?;
         }
         let before = [self.before(from.0, from.1), self.before(to.0, to.1)];
+        let before = before.map(|it| it.map(|it| it.ino));
         self.volume.namespace().rename(who, from.0, from.1, to.0, to.1, flags)?;
         self.tell_gone(from.0, from.1, before[0]);
         self.tell_gone(to.0, to.1, before[1]);

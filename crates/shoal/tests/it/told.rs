@@ -1,7 +1,7 @@
 //! Notices of changes: a front end that caches names, attributes and data is told each.
 
 use shoal::raw::{
-    self, BatchOp, Caller, Fallocate, Ino, Local, RenameFlags, SetAttr, TreeCheck, XattrFlags,
+    self, Attr, BatchOp, Caller, Fallocate, Ino, Local, RenameFlags, SetAttr, TreeCheck, XattrFlags,
 };
 use shoal_session::{AT_END, Calls, How, Node, Told};
 use std::sync::{Arc, Mutex};
@@ -25,8 +25,8 @@ impl Told for Notices {
     fn data(&self, ino: Ino, at: u64, len: u64) {
         self.add(format!("data {ino} {at} {len}"));
     }
-    fn tree(&self, dir: Ino, name: &[u8], top: Ino) {
-        self.add(format!("tree {dir} {} {top}", name.escape_ascii()));
+    fn tree(&self, dir: Ino, name: &[u8], top: &Attr) {
+        self.add(format!("tree {dir} {} {}", name.escape_ascii(), top.ino));
     }
 }
 
