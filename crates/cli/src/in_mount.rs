@@ -17,6 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{
@@ -49,9 +50,12 @@ const NAMES_MAX: usize = 64 << 10;
 const LOOKED_AT: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 thread_local! {
-    /// The sessions with servers of mounts, by their numbers; `None`: there is no way to one.
-    static SESSIONS: RefCell<Vec<(u64, Option<Arc<Session>>)>> = const { RefCell::new(Vec::new()) };
+    /// The sessions with servers of mounts, by their numbers.
+    static SESSIONS: RefCell<Vec<(u64, Arc<Session>)>> = const { RefCell::new(Vec::new()) };
 }
+
+/// The user has been told that there is no way to a server.
+static TOLD: AtomicBool = AtomicBool::new(false);
 
 /// A place in a mount.
 pub(crate) struct InMount {
@@ -91,22 +95,36 @@ impl InMount {
     /// Returns the place in a session with the mount's server; `None` if there is no way to it,
     /// which is said once.
     pub(crate) fn start(&self) -> Option<&Start> {
-        self.needs_start().ok()
+        let start = self.needs_start();
+        if let Err(error) = &start
+            && error.code() == Code::NotSupported
+            && !TOLD.swap(true, Ordering::Relaxed)
+        {
+            let label = printable(&self.typed);
+            eprint_line(&format!("{label}: works by system calls, which takes longer: {error}"));
+        }
+        start.ok()
+    }
+
+    /// Returns whether nothing may be changed here, whatever the mount allows elsewhere.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.place.is_read_only
     }
 
     /// The same where a session is needed.
     pub(crate) fn needs_start(&self) -> Result<&Start> {
         let start = self.start.get_or_init(|| {
-            let no_way = |why| Error::refused(Code::NotSupported, why);
-            let session = session_with(self.device(), &self.typed).ok_or_else(|| {
-                no_way("the server of the mount cannot be asked: its socket cannot be reached")
-            })?;
+            let elsewhere = || {
+                let message = "the mount is not shown here as its server has it";
+                Error::refused(Code::CrossRoot, message)
+            };
             let place = self.place.path.as_ref().zip(ino_of(&self.opened));
-            let (real, own) = place.ok_or_else(|| no_way("its place in the mount is not known"))?;
+            let (real, own) = place.ok_or_else(elsewhere)?;
+            let session = session_with(self.device(), &self.typed)?;
             match session.look(real)?.ino == own {
                 true => Ok(Start::new(session, self.typed.clone(), real.clone())),
                 // Its path leads elsewhere, as below another mount.
-                false => Err(no_way("its path is another file's for the server of the mount")),
+                false => Err(elsewhere()),
             }
         });
         start.as_ref().map_err(|error| Error::refused(error.code(), error.to_string()))
@@ -263,27 +281,23 @@ impl InMount {
     }
 }
 
-/// Returns the session with the server of a mount, if there is a way to it.
-fn session_with(device: u64, typed: &[u8]) -> Option<Arc<Session>> {
-    let known = SESSIONS.with_borrow(|all| {
-        let known = all.iter().find(|(number, _)| *number == device);
-        known.map(|(_, session)| session.clone())
-    });
-    if let Some(known) = known {
-        return known;
+/// Returns the session with the server of a mount.
+///
+/// # Errors
+/// `EOPNOTSUPP` if there is no way to it.
+fn session_with(device: u64, typed: &[u8]) -> Result<Arc<Session>> {
+    let known =
+        |(number, session): &(u64, Arc<Session>)| (*number == device).then(|| session.clone());
+    if let Some(session) = SESSIONS.with_borrow(|all| all.iter().find_map(known)) {
+        return Ok(session);
     }
+    let no_way = |error: Error| Error::refused(Code::NotSupported, error.to_string());
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(typed));
-    let session = match connect_mount(device) {
-        // Its calls return when the server has made them, as those of the mount.
-        Ok(remote) => Some(Arc::new(Session::over(remote, path, Access::Read))),
-        Err(error) => {
-            let label = printable(typed);
-            eprint_line(&format!("{label}: works by system calls, which takes longer: {error}"));
-            None
-        }
-    };
+    // Its calls return when the server has made them, as those of the mount.
+    let remote = connect_mount(device).map_err(no_way)?;
+    let session = Arc::new(Session::over(remote, path, Access::Read));
     SESSIONS.with_borrow_mut(|all| all.push((device, session.clone())));
-    session
+    Ok(session)
 }
 
 /// Decides about a place that cannot be opened because of `error`.

@@ -127,7 +127,7 @@ impl Session {
                 Ok(session) => return Ok(session),
                 // What a killed server has left listens to nobody.
                 Err(error) if error.code() == Code::NotFound => {}
-                Err(error) => return Err(Failure::volume(path.display(), &error)),
+                Err(error) => return Err(Failure::usage(path.display(), error)),
             }
         }
         let refused = match Direct::attempt(path, access)? {
@@ -157,7 +157,12 @@ impl Session {
 
     /// Connects to the process that serves a volume.
     fn connect(place: &Path, access: Access) -> shoal::raw::Result<Session> {
-        connect(place).map(|remote| Session::over(remote, place.to_owned(), access))
+        let session = Session::over(connect(place)?, place.to_owned(), access);
+        // The server may serve a part of it: its top has another path in the volume.
+        match session.calls.attr(&session.who, Node::TOP)?.ino == Ino::ROOT {
+            true => Ok(session),
+            false => Err(Code::NotFound.into()),
+        }
     }
 
     /// Works by a connection.

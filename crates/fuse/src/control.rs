@@ -169,8 +169,11 @@ fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
 pub struct MountPlace {
     /// Number of the mount's filesystem (`st_dev`).
     pub device: u64,
-    /// Path from the top of the mount; empty for the top. `None`: it cannot be told.
+    /// Path from the top of the mount; empty for the top. `None`: it cannot be told, or the mount
+    /// shows other owners here than it has.
     pub path: Option<Vec<u8>>,
+    /// Nothing may be changed by this path.
+    pub is_read_only: bool,
 }
 
 /// Returns the place of an open file or directory, also of one that was opened by `O_PATH`. `None`:
@@ -186,14 +189,15 @@ pub fn place_of(opened: impl AsFd) -> io::Result<Option<MountPlace>> {
         return Ok(None);
     }
     let link = format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd());
-    let path = std::fs::read_link(link).ok().and_then(|path| {
+    let found = std::fs::read_link(link).ok().and_then(|path| {
         let above = mounts.iter().filter(|mount| path.starts_with(&mount.dir));
         let mount = above.max_by_key(|mount| mount.dir.as_os_str().len())?;
         let below = mount.root.join(path.strip_prefix(&mount.dir).ok()?);
-        let below = below.strip_prefix("/").unwrap_or(&below);
-        Some(below.as_os_str().as_bytes().to_vec())
+        let below = below.strip_prefix("/").unwrap_or(&below).as_os_str().as_bytes().to_vec();
+        Some(((!mount.is_mapped).then_some(below), mount.is_read_only_here))
     });
-    Ok(Some(MountPlace { device: makedev(major, minor), path }))
+    let (path, is_read_only) = found.unwrap_or((None, true));
+    Ok(Some(MountPlace { device: makedev(major, minor), path, is_read_only }))
 }
 
 /// Returns whether an open file is in a mount of Shoal.

@@ -23,6 +23,10 @@ pub(crate) struct MountEntry {
     pub source: OsString,
     /// The file system is read-only, wherever it is mounted.
     pub read_only: bool,
+    /// It is read-only here.
+    pub is_read_only_here: bool,
+    /// It shows other owners here than the file system has.
+    pub is_mapped: bool,
 }
 
 /// Returns the mount that is visible at `dir` (its absolute path without symlinks), if `dir` is the
@@ -60,6 +64,9 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let device = fields.nth(2)?;
     let root = fields.next()?;
     let dir = fields.next()?;
+    let here = fields.next()?.split(|byte| *byte == b',');
+    let has = |wanted: &[u8]| here.clone().any(|option| option == wanted);
+    let (is_read_only_here, is_mapped) = (has(b"ro"), has(b"idmapped"));
     fields.find(|field| *field == b"-")?;
     let fs_type = fields.next()?;
     let source = fields.next()?;
@@ -71,6 +78,8 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         fs_type: String::from_utf8(fs_type.to_vec()).ok()?,
         source: unescape(source),
         read_only: options.any(|option| option == b"ro"),
+        is_read_only_here,
+        is_mapped,
     })
 }
 
@@ -113,9 +122,12 @@ mod tests {
     fn lines() {
         let text = b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
             40 22 0:35 / /mnt/with\\040space rw,nosuid - fuse.shoal /a\\134b,c rw,user_id=0\n\
+            41 22 0:35 /sub /view ro,idmapped shared:2 - fuse.shoal /v rw\n\
             nonsense\n\n";
         let entries: Vec<_> = parse(text).collect();
-        assert_eq!(entries.len(), 2);
+        assert_eq!(entries.len(), 3);
+        assert!(entries[2].is_mapped && entries[2].is_read_only_here && !entries[2].read_only);
+        assert_eq!(entries[2].root, Path::new("/sub"));
         assert_eq!(entries[0].fs_type, "ext4");
         assert_eq!(
             entries[1],
@@ -126,6 +138,8 @@ mod tests {
                 fs_type: FS_TYPE.into(),
                 source: "/a\\b,c".into(),
                 read_only: false,
+                is_read_only_here: false,
+                is_mapped: false,
             }
         );
     }

@@ -361,7 +361,11 @@ impl Shared {
         let groups = groups_of(socket).map_err(|e| failed("who has connected", e))?;
         // Before anything is taken that the client has sent.
         if !self.host.may_enter(peer.uid) {
-            let message = format!("user {} may not enter this volume", peer.uid);
+            let message = format!(
+                "user {} may not enter this volume (mount it with -o allow_other, or serve it with \
+                 --allow-other)",
+                peer.uid
+            );
             return Err(Error::refused(Code::Access, message));
         }
         if peer.uid == 0 && !peer.has_rights_of_superuser() {

@@ -31,7 +31,13 @@ pub fn connect(place: &Path) -> Result<Remote<Session>> {
     };
     let session = match found {
         Some(found) if found.file_type().is_socket() => Session::connect(place),
-        Some(found) if found.is_dir() => of_mount(place, found.dev()),
+        Some(found) if found.is_dir() => of_mount(found.dev(), || {
+            format!(
+                "{}: this is not in a mounted volume that serves sessions here (mount -o \
+                 session=...)",
+                place.display()
+            )
+        }),
         _ => of_volume(place),
     };
     session.map(Remote)
@@ -42,11 +48,12 @@ pub fn connect(place: &Path) -> Result<Remote<Session>> {
 /// # Errors
 /// `ENOENT` if it has no socket here, and those of [`Session::connect`].
 pub fn connect_mount(device: u64) -> Result<Remote<Session>> {
-    of_mount(Path::new("this mount"), device).map(Remote)
+    let none = || "the server of this mount has no socket here (mount -o session=...)".to_owned();
+    of_mount(device, none).map(Remote)
 }
 
-/// Connects to the server of the mount that a directory is in.
-fn of_mount(dir: &Path, device: u64) -> Result<Session> {
+/// Connects to the server of a mount; `none` says that it has no socket.
+fn of_mount(device: u64, none: impl FnOnce() -> String) -> Result<Session> {
     let mut refused = None;
     for link in links(device).filter(|link| link.exists()) {
         match Session::connect(&link) {
@@ -56,11 +63,7 @@ fn of_mount(dir: &Path, device: u64) -> Result<Session> {
             Err(error) => refused = Some(error),
         }
     }
-    let message = format!(
-        "{}: this is not in a mounted volume that serves sessions here (mount -o session=...)",
-        dir.display()
-    );
-    Err(refused.unwrap_or_else(|| Error::refused(Code::NotFound, message)))
+    Err(refused.unwrap_or_else(|| Error::refused(Code::NotFound, none())))
 }
 
 /// Connects to a process that has the volume open.

@@ -250,6 +250,12 @@ fn at_once(
     progress: &mut Progress,
     done: &mut u64,
 ) -> Result<bool> {
+    // The system refuses each file of such a view.
+    if let Tree::Mount(mount) = &place.tree
+        && mount.is_read_only()
+    {
+        return Ok(false);
+    }
     let Some(start) = place.tree.start() else { return Ok(false) };
     let session = &start.session;
     // The first signal ends the change, also in a server.

@@ -424,3 +424,72 @@ fn a_file_of_a_user_is_called_neither_a_volume_nor_empty() {
         }
     }
 }
+
+/// Where there is no way to the server's socket: what system calls do, the command does by these.
+#[test]
+fn without_a_session_commands_work_by_system_calls() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    if !has_gnu(&["find"]) {
+        return;
+    }
+    scratch.shoal(["mount", "v", "m", "-o", "allow_other,session=off"]).ok();
+    scratch.shell("chmod 755 . m").ok();
+    scratch.shell(CLOSED).ok();
+    // More than are listed at a time.
+    scratch.shell("mkdir m/t/many && cd m/t/many && seq 3000 | xargs touch").ok();
+    for expression in ["t", "t -size +0 -printf '%p %s %i %n %U %l\\n'"] {
+        let line = |tool: &str| format!("cd m && LC_ALL=C {tool} {expression}");
+        let (ours, theirs) = (scratch.shell(&line("shoal find")), scratch.shell(&line("find")));
+        assert_eq!(sorted(&ours.stdout()), sorted(&theirs.stdout()), "{expression}");
+        let said = ours.stderr();
+        assert!(said.contains("t: works by system calls") && said.lines().count() == 1, "{said}");
+        let theirs = run_as_user(&scratch, &line("find"));
+        let ours = run_as_user(&scratch, &line("shoal find"));
+        assert_eq!(sorted(&ours.stdout()), sorted(&theirs.stdout()), "{expression}, by a user");
+        assert_eq!(ours.status(), theirs.status());
+    }
+    let ran = scratch.shoal(["chown", "-R", "61001:4242", "m/t"]);
+    assert_eq!(ran.status(), Some(0), "{}", ran.stderr());
+    assert_eq!(scratch.shell("find m/t -not -user 61001").ok(), "");
+    let sums = |tool: &str| scratch.shell(&format!("{tool} -s --inodes m/t 2>/dev/null")).ok();
+    assert_eq!(sums("shoal du"), sums("du"));
+    scratch.shoal(["changes", "m"]).fails(1, &["m", "no socket here", "session=..."]);
+    scratch.shoal(["ls", "v:/"]).fails(2, &["in use", "unmount it there"]);
+    unmount(&scratch);
+}
+
+/// What the kernel refuses on a view of a mount is refused by a session too.
+#[test]
+fn a_read_only_view_is_not_changed() {
+    let Some(scratch) = mounted() else { return };
+    scratch.shell("mkdir -p m/t/d n && echo 1 >m/t/d/f").ok();
+    scratch.shell("mount --bind m/t n && mount -o remount,bind,ro n").ok();
+    assert_eq!(scratch.shoal(["find", "n"]).ok(), "n\nn/d\nn/d/f\n");
+    for line in ["chown -R 5 n", "touch -R -d @5 n", "chmod -R 700 n"] {
+        assert_eq!(scratch.shoal(line.split(' ')).status(), Some(1), "{line}");
+    }
+    assert_eq!(scratch.shell("find m/t -user 5").ok(), "");
+    scratch.shell("mount -o remount,bind,rw n").ok();
+    scratch.shoal(["chown", "-R", "5", "n"]).ok();
+    assert_eq!(scratch.shell("find m/t -user 5").ok().lines().count(), 3);
+    // Below the view, its own path is no path of the mount.
+    scratch.shell("mkdir m/other && mount -t tmpfs none m/other && touch m/other/file").ok();
+    scratch.shoal(["find", "m/other"]).fails(2, &["not in a mounted"]);
+    scratch.shell("umount m/other n").ok();
+    unmount(&scratch);
+}
+
+/// The paths of a volume are not those of a subvolume that is mounted alone.
+#[test]
+fn a_volume_of_which_a_part_is_served_is_in_use() {
+    let Some(scratch) = Scratch::to_mount() else { return };
+    scratch.shoal(["subvolume", "create", "v", "part"]).ok();
+    scratch.shell("echo whole >f && shoal cp f v:/f && echo part >f && shoal cp f v:/part/f").ok();
+    scratch.shoal(["mount", "v", "m", "-o", "subvolume=part"]).ok();
+    assert_eq!(scratch.shell("cat m/f").ok(), "part\n");
+    scratch.shoal(["cat", "v:/f"]).fails(2, &["in use"]);
+    scratch.shoal(["rm", "v:/f"]).fails(2, &["in use"]);
+    assert_eq!(scratch.shoal(["find", "m", "-type", "f"]).ok(), "m/f\n");
+    unmount(&scratch);
+    assert_eq!(scratch.shoal(["cat", "v:/f"]).ok(), "whole\n");
+}
