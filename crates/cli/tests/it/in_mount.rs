@@ -425,7 +425,7 @@ fn a_file_of_a_user_is_called_neither_a_volume_nor_empty() {
     }
 }
 
-/// Where there is no way to the server's socket: what system calls do, the command does by these.
+/// Commands do by system calls what these can, if there is no way to the server's socket.
 #[test]
 fn without_a_session_commands_work_by_system_calls() {
     let Some(scratch) = Scratch::to_mount() else { return };
@@ -458,7 +458,7 @@ fn without_a_session_commands_work_by_system_calls() {
     unmount(&scratch);
 }
 
-/// What the kernel refuses on a view of a mount is refused by a session too.
+/// A session refuses what the kernel refuses on a view of a mount.
 #[test]
 fn a_read_only_view_is_not_changed() {
     let Some(scratch) = mounted() else { return };

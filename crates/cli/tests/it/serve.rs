@@ -52,7 +52,7 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     scratch.shoal(["serve", "v", "--socket", "no/such/place"]).fails(1, &["no/such/place"]);
 }
 
-/// What is done in a volume that the command opens, and in one that is served, one after another.
+/// Commands for a volume that they open, and for one that is served, one after another.
 const LINES: &str = r#"
 shoal mkdir -p v:/a/b/c
 shoal mkdir v:/a

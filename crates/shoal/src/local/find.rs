@@ -160,7 +160,7 @@ impl Local {
         })
     }
 
-    /// What a name leads to before a call changes that, if there is a listener.
+    /// Returns the attributes of a name before a call changes that, if there is a listener.
     #[inline]
     pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Attr> {
         self.told.as_ref()?;
