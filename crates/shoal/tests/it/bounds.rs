@@ -60,6 +60,18 @@ fn scene() -> (Remote<Asker>, Remote<Asker>, Caller, Arc<Open>) {
     (owner, other, user, host)
 }
 
+/// A whole file was written for whoever could read it, if the question said that it was opened for
+/// reading alone.
+#[test]
+fn a_file_that_is_opened_for_reading_is_not_written() {
+    let (owner, other, user, _host) = scene();
+    let refused = other.put(&user, Node::TOP, b"read", READ, b"overwritten").unwrap_err();
+    assert_eq!(refused.code(), Code::BadHandle);
+    let mut found = Vec::new();
+    owner.get(&ROOT, Node::TOP, b"read", &mut found).unwrap();
+    assert_eq!(found, b"contents");
+}
+
 #[track_caller]
 fn refused<T>(result: Result<T>, code: Code) {
     let error = result.err().expect("it is refused");
