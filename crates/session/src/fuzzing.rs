@@ -3,6 +3,7 @@
 use crate::calls::{How, Node, Opened, ROWS};
 use crate::client::Link;
 use crate::feeds::Feeds;
+use crate::kept::Asked;
 use crate::nodes::Nodes;
 use crate::serve::{Client, Host};
 use crate::trees::Trees;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Words of a lane's head, by their places.
-pub use crate::connect::word::{ANSWER, FAILED, LEN, NUMBER, STATE, UMASK, WHO};
+pub use crate::connect::word::{AGAIN, ANSWER, CALL, FAILED, LEN, NUMBER, STATE, UMASK, WHO};
 /// Numbers of calls that are no rows: a part of one, the rest of an answer, another caller.
 pub use crate::connect::{BECOME, PART, REST};
 
@@ -30,7 +31,7 @@ impl Asker {
     /// Begins a session of this caller. An owner's may use all rows.
     pub fn new(host: Arc<dyn Host>, who: Caller, is_owner: bool) -> Asker {
         let (nodes, feeds, trees) = (Nodes::default(), Feeds::default(), Trees::default());
-        Asker { client: Client { host, nodes, feeds, trees, is_owner }, who }
+        Asker { client: Client { host, nodes, feeds, trees, is_owner, slot: None }, who }
     }
 
     /// Asks what may be no question.
@@ -39,7 +40,8 @@ impl Asker {
     /// Those of the call.
     pub fn ask(&self, number: u16, question: &[u8]) -> Result<Vec<u8>> {
         let mut answer = Vec::new();
-        self.client.answer(number, &self.who, question, &mut answer).map(|()| answer)
+        let asked = Asked { lane: 0, call: 0 };
+        self.client.answer((number, asked), &self.who, question, &mut answer).map(|_| answer)
     }
 
     /// Number of open nodes.

@@ -1,7 +1,6 @@
-//! `shoal serve`, and sessions of a mount whose server is replaced.
+//! `shoal serve`. Sessions of a mount whose server is replaced: `keeper/deaths.rs`.
 
 use crate::common::Scratch;
-use crate::keeper::{kill_server, mounted};
 use rustix::process::{Pid, Signal, kill_process};
 use shoal::{Credentials, Volume};
 use std::io::{BufRead, BufReader};
@@ -71,33 +70,5 @@ fn a_killed_server_loses_nothing() {
     }
     assert!(root.write("new", "").is_err(), "read-only");
     assert_eq!(serving.end(Signal::INT), Some(0));
-    scratch.shoal(["fsck", "v"]).ok();
-}
-
-/// The mount goes on after its server was killed, and takes sessions again; what sessions had been
-/// told is there.
-#[test]
-fn sessions_of_a_mount_begin_anew_with_the_next_server() {
-    let Some(scratch) = mounted("keeper=on") else { return };
-    let mount = scratch.path("m");
-    for round in 0..3 {
-        let volume = Volume::connect(&mount).expect("connected");
-        let root = volume.root(Credentials::current());
-        for n in 0..50 {
-            root.write(format!("{round}-{n}"), format!("{n}")).expect("written");
-        }
-        kill_server(&mount);
-        // The kernel waits for the next server, and so do we: then there is a new socket.
-        assert_eq!(std::fs::read(mount.join(format!("{round}-7"))).expect("read"), b"7");
-        assert!(root.exists("x").is_err(), "the old session is over");
-        let again =
-            shoal_skip::wait_for("a session with the next server", || Volume::connect(&mount).ok());
-        let root = again.root(Credentials::current());
-        for n in 0..50 {
-            let found = root.read(format!("{round}-{n}")).expect("kept");
-            assert_eq!(found, format!("{n}").as_bytes());
-        }
-    }
-    scratch.umount("m");
     scratch.shoal(["fsck", "v"]).ok();
 }

@@ -119,7 +119,7 @@ impl Raw {
     fn connect(place: &Path) -> Raw {
         let socket = dial(place);
         let (memory, file) = Memory::make().unwrap();
-        let welcome = hello::ask(&socket, &file).unwrap();
+        let welcome = hello::ask(&socket, &file, None).unwrap();
         Raw { memory, welcome, _socket: socket }
     }
 

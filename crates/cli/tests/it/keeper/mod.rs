@@ -2,9 +2,12 @@
 //! twice or is lost. More rounds: `SHOAL_KEEPER_ROUNDS=1000`, or `cargo xtask kills`.
 
 use crate::common;
+mod by_session;
+mod deaths;
 mod work;
 
 use crate::common::{Scratch, is_mount};
+use shoal::{Credentials, Dir, Volume};
 use shoal_skip::wait_for;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -58,21 +61,43 @@ fn spread(mut numbers: Vec<u64>) -> (u64, u64) {
     (numbers.get(numbers.len() / 2).copied().unwrap_or(0), numbers.last().copied().unwrap_or(0))
 }
 
+/// A program, which runs until it is stopped.
+type Program = Box<dyn FnOnce(&Shared) + Send>;
+
+/// The programs that work on a mount.
+fn on_mount(scratch: &Scratch) -> Vec<Program> {
+    let program = |number| {
+        let mount = scratch.path("m");
+        Box::new(move |shared: &Shared| work::run(shared, &mount, number)) as Program
+    };
+    (0..PROGRAMS.len()).map(program).collect()
+}
+
+/// The programs that work by sessions: a session for each, and one for all of them.
+fn by_sessions(scratch: &Scratch) -> Vec<Program> {
+    let root = || {
+        let volume = Volume::connect(scratch.path("m")).expect("connected");
+        volume.root(Credentials::current())
+    };
+    let program = |root: Dir, number| {
+        Box::new(move |shared: &Shared| by_session::run(shared, &root, number)) as Program
+    };
+    let (count, shared) = (by_session::PROGRAMS.len(), root());
+    let own = (0..count).map(|number| program(root(), number));
+    let of_shared = (count..2 * count).map(|number| program(shared.clone(), number));
+    own.chain(of_shared).collect()
+}
+
 /// Kills servers while programs work, and checks the volume at the end.
-fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
+fn rounds(scratch: &Scratch, programs: Vec<Program>, rounds: u64, each: impl Fn(u64)) {
     let mount = scratch.path("m");
     let shared = Shared::default();
     let keeper = keeper(&mount);
     let mut pauses = Vec::new();
     thread::scope(|scope| {
-        let programs: Vec<_> = (0..PROGRAMS.len())
-            .map(|number| {
-                scope.spawn({
-                    let (shared, mount) = (&shared, &mount);
-                    move || work::run(shared, mount, number)
-                })
-            })
-            .collect();
+        let shared = &shared;
+        let programs = programs.into_iter().map(|program| scope.spawn(move || program(shared)));
+        let programs: Vec<_> = programs.collect();
         for round in 0..rounds {
             // From long enough for a checkpoint to too short to be served at all.
             thread::sleep(Duration::from_millis(
@@ -109,8 +134,20 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
 #[test]
 fn programs_go_on_over_kills() {
     let Some(scratch) = mounted("keeper=on") else { return };
+    rounds(&scratch, on_mount(&scratch), count(24), |_| ());
+}
+
+/// Number of kills, if another one is not wanted.
+fn count(usual: u64) -> u64 {
     let count = std::env::var("SHOAL_KEEPER_ROUNDS").ok().and_then(|n| n.parse().ok());
-    rounds(&scratch, count.unwrap_or(24), |_| ());
+    count.unwrap_or(usual)
+}
+
+/// Sessions of the library go on as the mount does.
+#[test]
+fn programs_go_on_by_sessions_over_kills() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    rounds(&scratch, by_sessions(&scratch), count(24), |_| ());
 }
 
 /// Another program takes over again and again.
