@@ -132,6 +132,17 @@ pub(crate) enum Made {
     Failed(i32),
 }
 
+impl Made {
+    /// The outcome of a call that has returned.
+    #[inline]
+    pub(crate) fn of(outcome: &Result<(u64, u64)>) -> Made {
+        match outcome {
+            Ok((first, second)) => Made::Done(*first, *second),
+            Err(error) => Made::Failed(error.errno()),
+        }
+    }
+}
+
 /// An open node of a session, as the next server finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NodeEntry {

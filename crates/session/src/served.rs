@@ -426,13 +426,7 @@ impl Served {
     #[inline]
     fn settle(&self, number: u16, asked: Asked, outcome: Result<Numbers>) -> Result<()> {
         if is_noted(number) {
-            self.client.settle(
-                asked,
-                match &outcome {
-                    Ok((first, second)) => Made::Done(*first, *second),
-                    Err(error) => Made::Failed(error.errno()),
-                },
-            );
+            self.client.settle(asked, Made::of(&outcome));
         }
         outcome.map(drop)
     }
