@@ -96,9 +96,9 @@ KEEPER:
   the locks of the volume and the changes that are not on disk yet. When the server is killed, the
   keeper starts another one, and programs on the mount go on after a pause of a fraction of a
   second: no call fails, and nothing that had returned is lost, synced or not. Open files, locks,
-  working directories and unlinked files in use live on. A server that dies three times before it
-  serves is given up: callers get an error, 'shoal info' has the reason, and the next mount recovers
-  what is in the ring.
+  working directories and unlinked files in use live on, and so do the sessions of programs that use
+  the library. A server that dies three times before it serves is given up: callers get an error,
+  'shoal info' has the reason, and the next mount recovers what is in the ring.
 
   'shoal remount --takeover DIR' has the shoal that is called serve the mount in place of the one
   that does, as after an upgrade.
