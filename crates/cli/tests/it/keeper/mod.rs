@@ -7,6 +7,8 @@ mod deaths;
 mod work;
 
 use crate::common::{Scratch, is_mount};
+use crate::serve::Serving;
+use rustix::process::Signal;
 use shoal::{Credentials, Dir, Volume};
 use shoal_skip::wait_for;
 use std::fs;
@@ -40,12 +42,16 @@ fn kill(pid: u32) {
 }
 
 /// Kills the server of a mount, and not its keeper.
-pub(crate) fn kill_server(mount: &Path) {
-    let keeper = keeper(mount);
+fn kill_server(mount: &Path) {
+    kill_server_of(keeper(mount));
+}
+
+/// Kills the server of a keeper.
+pub(crate) fn kill_server_of(keeper: u32) {
     kill(wait_for("a server", || server_of(keeper)));
 }
 
-pub(crate) fn mounted(options: &str) -> Option<Scratch> {
+fn mounted(options: &str) -> Option<Scratch> {
     let scratch = Scratch::to_mount()?;
     if !shoal_fuse::can_be_kept() {
         shoal_skip::skipped("this kernel cannot give requests to another server");
@@ -73,10 +79,11 @@ fn on_mount(scratch: &Scratch) -> Vec<Program> {
     (0..PROGRAMS.len()).map(program).collect()
 }
 
-/// The programs that work by sessions: a session for each, and one for all of them.
-fn by_sessions(scratch: &Scratch) -> Vec<Program> {
+/// The programs that work by sessions: a session for each, and one for all of them. `place`: a
+/// directory of the mount, or the socket.
+fn by_sessions(place: &Path) -> Vec<Program> {
     let root = || {
-        let volume = Volume::connect(scratch.path("m")).expect("connected");
+        let volume = Volume::connect(place).expect("connected");
         volume.root(Credentials::current())
     };
     let program = |root: Dir, number| {
@@ -88,11 +95,9 @@ fn by_sessions(scratch: &Scratch) -> Vec<Program> {
     own.chain(of_shared).collect()
 }
 
-/// Kills servers while programs work, and checks the volume at the end.
-fn rounds(scratch: &Scratch, programs: Vec<Program>, rounds: u64, each: impl Fn(u64)) {
-    let mount = scratch.path("m");
+/// Kills the servers of a keeper while programs work.
+fn rounds(keeper: u32, programs: Vec<Program>, rounds: u64) {
     let shared = Shared::default();
-    let keeper = keeper(&mount);
     let mut pauses = Vec::new();
     thread::scope(|scope| {
         let shared = &shared;
@@ -114,7 +119,6 @@ fn rounds(scratch: &Scratch, programs: Vec<Program>, rounds: u64, each: impl Fn(
             let goes_on = || (shared.calls.load(Ordering::Relaxed) > before + 20).then_some(());
             let ended = || programs.iter().any(|program| program.is_finished()).then_some(());
             wait_for("programs that go on", || goes_on().or_else(ended));
-            each(round);
         }
         shared.stop.store(true, Ordering::Relaxed);
     });
@@ -126,6 +130,11 @@ fn rounds(scratch: &Scratch, programs: Vec<Program>, rounds: u64, each: impl Fn(
         median / 1000,
         longest / 1000
     );
+}
+
+/// Kills the servers of a mount while programs work, and checks the volume at the end.
+fn rounds_of_mount(scratch: &Scratch, programs: Vec<Program>) {
+    rounds(keeper(&scratch.path("m")), programs, count(24));
     // A child that another test has just forked has this process's files until it runs a program.
     wait_for("an unmount", || (scratch.shoal(["umount", "m"]).status() == Some(0)).then_some(()));
     scratch.shoal(["fsck", "v"]).ok();
@@ -134,7 +143,7 @@ fn rounds(scratch: &Scratch, programs: Vec<Program>, rounds: u64, each: impl Fn(
 #[test]
 fn programs_go_on_over_kills() {
     let Some(scratch) = mounted("keeper=on") else { return };
-    rounds(&scratch, on_mount(&scratch), count(24), |_| ());
+    rounds_of_mount(&scratch, on_mount(&scratch));
 }
 
 /// Number of kills, if another one is not wanted.
@@ -147,7 +156,18 @@ fn count(usual: u64) -> u64 {
 #[test]
 fn programs_go_on_by_sessions_over_kills() {
     let Some(scratch) = mounted("keeper=on") else { return };
-    rounds(&scratch, by_sessions(&scratch), count(24), |_| ());
+    rounds_of_mount(&scratch, by_sessions(&scratch.path("m")));
+}
+
+/// The same where nothing is mounted.
+#[test]
+fn programs_go_on_by_sessions_of_a_served_volume() {
+    let scratch = Scratch::with_volume();
+    let serving = Serving::start(&scratch, &["--keeper", "on"]);
+    rounds(serving.pid(), by_sessions(&serving.socket), count(24));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    scratch.shoal(["fsck", "v"]).ok();
+    assert!(scratch.shoal(["orphans", "v"]).ok().is_empty());
 }
 
 /// Another program takes over again and again.
