@@ -6,9 +6,11 @@ use crate::common::Scratch;
 use shoal::{Changes, Credentials, Dir, File, FileOptions, TreeChange, Volume};
 use shoal_skip::{wait_for, wait_until};
 use std::ops::ControlFlow;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 fn root(mount: &Path) -> Dir {
     Volume::connect(mount).expect("connected").root(Credentials::current())
@@ -230,6 +232,53 @@ fn killed_clients_leave_nothing() {
     }
     drop((mine, top));
     wait_until("nothing is open", || orphans(&scratch).is_empty());
+    scratch.umount("m");
+    scratch.shoal(["fsck", "v"]).ok();
+}
+
+/// A server dies between a change by a session and the notice of it to the kernel: the next one
+/// gives the notice, before the call returns.
+#[test]
+fn the_kernel_is_told_by_the_next_server() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let mount = scratch.path("m");
+    let top = root(&mount);
+    let keeper = keeper(&mount);
+    let (done, rounds) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            let (a, b) = (mount.join("a"), mount.join("b"));
+            while !done.load(Ordering::Relaxed) {
+                let round = rounds.fetch_add(1, Ordering::Relaxed);
+                // The kernel keeps names that are missing, names, attributes and pages.
+                assert!(!a.exists() && !b.exists());
+                top.write("a", round.to_string()).expect("written");
+                assert_eq!(std::fs::read(&a).expect("read"), round.to_string().as_bytes());
+                top.set_permissions("a", 0o600 + (round & 7)).expect("chmod");
+                let mode = std::fs::metadata(&a).expect("stat").permissions().mode();
+                assert_eq!(mode & 0o7777, 0o600 + (round & 7));
+                top.write("a", "other").expect("written");
+                assert_eq!(std::fs::read(&a).expect("read"), b"other");
+                top.rename("a", "b").expect("renamed");
+                assert!(!a.exists());
+                assert_eq!(std::fs::read(&b).expect("read"), b"other");
+                top.remove_file("b").expect("removed");
+            }
+        });
+        for kill in 0..super::count(12) {
+            std::thread::sleep(Duration::from_millis([210, 230, 5, 250][kill as usize % 4]));
+            super::kill_server_of(keeper);
+            let before = rounds.load(Ordering::Relaxed);
+            wait_until("a program that goes on", || {
+                rounds.load(Ordering::Relaxed) > before + 1 || program.is_finished()
+            });
+            if program.is_finished() {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop(top);
     scratch.umount("m");
     scratch.shoal(["fsck", "v"]).ok();
 }
