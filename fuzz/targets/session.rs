@@ -1,15 +1,22 @@
 //! Sessions: bytes of a message, and questions of a client that may ask anything.
 //!
-//! Input of [`session`]: one byte of choices, bit 0: the client may do all that the owner may; then
-//! questions: the number of the row (1 byte), how many bytes (1 byte), the bytes.
+//! Input of [`session`]: one byte of choices, bit 0: the client may do all that the owner may, bit 1:
+//! servers die, and it asks again as it likes; then questions: the number of the row (1 byte), how
+//! many bytes (1 byte), the bytes.
 
 use crate::overlay::{Overlay, Pages};
 use shoal::raw::{
-    Caller, Device, Local, MemDevice, MkfsOptions, OpenOptions, Result, Volume, mkfs_on,
+    Caller, Device, Local, MemDevice, MkfsOptions, OpenOptions, Result, RingMemory, Volume, mkfs_on,
 };
 use shoal_session::fuzzing::{Asker, take_all};
-use shoal_session::{Calls, Host, Node};
-use std::sync::{Arc, OnceLock};
+use shoal_session::{Calls, Host, KeptSessions, Node};
+use std::sync::{Arc, LazyLock, OnceLock};
+
+/// Memory of sessions that outlive their servers, used by one after another.
+static KEPT: LazyLock<Arc<KeptSessions>> = LazyLock::new(|| {
+    let ring = RingMemory::without_name().expect("memory");
+    KeptSessions::make(Arc::new(ring)).expect("memory")
+});
 
 /// Bytes of the volume: the smallest.
 const SIZE: u64 = 16 << 20;
@@ -67,10 +74,19 @@ pub fn session(data: &[u8]) {
     let host = Arc::new(Served(Local::new(volume.clone())));
     let is_owner = choices & 1 != 0;
     let who = if is_owner { Caller::root() } else { Caller::user(1000, 1000) };
-    let asker = Asker::new(host, who, is_owner);
+    let mut asker = Asker::new(host, who, is_owner);
+    let dies = choices & 2 != 0;
+    if dies {
+        asker = asker.kept(&KEPT);
+    }
     while let [number, len, rest @ ..] = questions {
         let (question, after) = rest.split_at(usize::from(*len).min(rest.len()));
-        let _ = asker.ask(u16::from(*number), question);
+        // Every other question is asked once more, whatever the last call was.
+        let _ = match dies && after.len() % 2 == 1 {
+            true if after.len() % 8 == 1 => asker.ask_step(question),
+            true => asker.ask_again(u16::from(*number), question, after.len() % 4 == 1),
+            false => asker.ask(u16::from(*number), question),
+        };
         questions = after;
     }
     drop(asker);

@@ -45,7 +45,9 @@ pub(crate) use inspect::{OrphansArgs, ScrubArgs, StatsArgs, TopArgs, TraceArgs, 
 pub(crate) use label::LabelArgs;
 pub(crate) use ls::{LsArgs, When};
 pub(crate) use more::{DfArgs, ReadlinkArgs, Resize, TruncateArgs};
-pub(crate) use mount::{LogFormat, LogLevel, MountArgs, RemountArgs, ServeArgs, UmountArgs};
+pub(crate) use mount::{
+    LogFormat, LogLevel, MountArgs, RemountArgs, ServeArgs, UmountArgs, WithKeeper,
+};
 pub(crate) use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };

@@ -115,7 +115,7 @@ pub use shoal_device::{
     ClaimOptions, Device, Fact, FileDevice, MemDevice, OpenMode, place_of_file,
 };
 pub use shoal_format::{Compression, Label};
-pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked};
+pub use shoal_journal::{CallNote, Left, Outcome, RingMemory, call_panicked, housekeeping};
 pub use shrink::{ShrinkPlan, Shrunk, shrink, shrink_on};
 pub use state::{Outside, Teller};
 pub use storage::{is_bucket, open as open_device};

@@ -3,10 +3,12 @@
 //! A mount with a keeper outlives its server. The kernel gives the next one what was not answered
 //! (`FUSE_NOTIFY_RESEND`), with [`RESENT`] in its number. Which of these requests were carried out
 //! is in the memory of the journal's ring ([`shoal::raw::Outcome`]); each thread notes its own
-//! there.
+//! there. Calls of sessions have cells beside these, and their own numbers
+//! ([`shoal_session::OF_SESSIONS`]).
 
 use parking_lot::Mutex;
 use shoal::raw::{CallNote, Left, Outcome, RingMemory};
+use shoal_session::OF_SESSIONS;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -29,7 +31,8 @@ pub(crate) struct Calls {
 impl Calls {
     /// Finds what dead servers of the same connection have left.
     pub(crate) fn inherited(memory: Arc<RingMemory>) -> Calls {
-        let left = memory.calls_left().into_iter().map(|left| (left.unique, left)).collect();
+        let left = memory.calls_left().into_iter().filter(|left| left.unique & OF_SESSIONS == 0);
+        let left = left.map(|left| (left.unique, left)).collect();
         Calls { memory, left: Mutex::new(left) }
     }
 

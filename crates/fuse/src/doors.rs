@@ -12,7 +12,7 @@ use crate::notices::Notice;
 use crate::ops::tree::{PATIENCE, is_large, path_of};
 use crate::session::Session;
 use shoal::raw::{Attr, Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
-use shoal_session::{Calls, Host, Node, Owed, Told};
+use shoal_session::{Calls, Changed, Host, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -86,6 +86,10 @@ impl Host for Door {
 
     fn may_enter(&self, uid: u32) -> bool {
         uid == 0 || self.only.is_none_or(|only| only == uid)
+    }
+
+    fn retell(&self, changed: Changed<'_>) {
+        self.local.tell_again(changed);
     }
 
     fn owed(&self) -> Option<Owed> {

@@ -3,7 +3,8 @@
 //! A call names a file by a [`Node`], which is open, and a path below it. One implementation makes
 //! the calls on an open volume (the library's), another one sends them to the process that serves
 //! it ([`crate::client`]). The list is a table: from each line come the method
-//! of [`Calls`], what sends it, and what answers it.
+//! of [`Calls`], what sends it, and what answers it. The answer to a call that a dead server had
+//! carried out is in the table of `resent.rs`, for each row.
 
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeMark, ChangeReader, DirEntry, Fallocate, Fields,

@@ -33,7 +33,11 @@ enum Place {
 
 /// The feeds of a session. A feed holds nothing of the volume.
 #[derive(Default)]
-pub(crate) struct Feeds(Mutex<Table>);
+pub(crate) struct Feeds {
+    table: Mutex<Table>,
+    /// Number of the first: those below were read at a server before this one.
+    first: u32,
+}
 
 #[derive(Default)]
 struct Table {
@@ -44,9 +48,22 @@ struct Table {
 }
 
 impl Feeds {
+    /// The feeds of a session, with numbers from `first` on.
+    pub(crate) fn from(first: u32) -> Feeds {
+        Feeds { first, ..Feeds::default() }
+    }
+
+    fn place_of(&self, number: u32) -> Result<usize> {
+        number.checked_sub(self.first).map(|place| place as usize).ok_or_else(|| {
+            let message = "the server that read this list of changes has died: begin anew with the \
+                           mark before it";
+            Error::refused(Code::Stale, message)
+        })
+    }
+
     /// Adds a feed. Returns its number.
     pub(crate) fn add(&self, feed: ChangeFeed) -> Result<u32> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let place = Place::Idle(Box::new(Reading { feed, waiting: VecDeque::new() }));
         let free = table.places.iter().position(|place| matches!(place, Place::Free));
         let number = match free {
@@ -63,12 +80,13 @@ impl Feeds {
                 table.places.len() - 1
             }
         };
-        Ok(number as u32)
+        Ok(self.first + number as u32)
     }
 
     /// Returns the next changes of a feed: some, or none at its end.
     pub(crate) fn next(&self, calls: &dyn Calls, who: &Caller, number: u32) -> Result<Vec<Change>> {
-        let mut reading = self.begin(number as usize)?;
+        let number = self.place_of(number)?;
+        let mut reading = self.begin(number)?;
         let filled = match reading.waiting.is_empty() {
             true => calls.next_changes(who, &mut reading.feed, BATCH).map(VecDeque::from),
             false => Ok(std::mem::take(&mut reading.waiting)),
@@ -77,8 +95,8 @@ impl Feeds {
             reading.waiting = changes;
             reading.part()
         });
-        let mut table = self.0.lock();
-        let place = &mut table.places[number as usize];
+        let mut table = self.table.lock();
+        let place = &mut table.places[number];
         *place = match place {
             Place::Busy => Place::Idle(reading),
             _ => Place::Free,
@@ -88,7 +106,7 @@ impl Feeds {
 
     /// Takes a feed for a call.
     fn begin(&self, number: usize) -> Result<Box<Reading>> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let table = &mut *table;
         let place = table.places.get_mut(number).ok_or(Code::BadHandle)?;
         let reading = match std::mem::replace(place, Place::Busy) {
@@ -111,8 +129,9 @@ impl Feeds {
 
     /// Ends a feed.
     pub(crate) fn end(&self, number: u32) -> Result<()> {
-        let mut table = self.0.lock();
-        let place = table.places.get_mut(number as usize).ok_or(Code::BadHandle)?;
+        let number = self.place_of(number)?;
+        let mut table = self.table.lock();
+        let place = table.places.get_mut(number).ok_or(Code::BadHandle)?;
         *place = match place {
             Place::Free | Place::Ended => return Err(Code::BadHandle.into()),
             Place::Busy => Place::Ended,

@@ -3,8 +3,11 @@
 use crate::calls::{How, Node, Opened, ROWS};
 use crate::client::Link;
 use crate::feeds::Feeds;
+use crate::kept::{Asked, KeptSessions, Made};
 use crate::nodes::Nodes;
-use crate::serve::{Client, Host};
+use crate::peer::Peer;
+use crate::resent::Resent;
+use crate::serve::{Client, Host, is_noted};
 use crate::trees::Trees;
 use crate::wire::{Put, Reader, Take, Writer, put_caller, take_caller};
 use shoal_engine::{
@@ -13,10 +16,11 @@ use shoal_engine::{
     SetAttr, Stat, StatFs, Token, Totals, XattrFlags,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Words of a lane's head, by their places.
-pub use crate::connect::word::{ANSWER, FAILED, LEN, NUMBER, STATE, UMASK, WHO};
+pub use crate::connect::word::{AGAIN, ANSWER, CALL, FAILED, LEN, NUMBER, STATE, UMASK, WHO};
 /// Numbers of calls that are no rows: a part of one, the rest of an answer, another caller.
 pub use crate::connect::{BECOME, PART, REST};
 
@@ -24,13 +28,29 @@ pub use crate::connect::{BECOME, PART, REST};
 pub struct Asker {
     client: Client,
     who: Caller,
+    /// Number of the last call.
+    call: AtomicU32,
 }
 
 impl Asker {
     /// Begins a session of this caller. An owner's may use all rows.
     pub fn new(host: Arc<dyn Host>, who: Caller, is_owner: bool) -> Asker {
         let (nodes, feeds, trees) = (Nodes::default(), Feeds::default(), Trees::default());
-        Asker { client: Client { host, nodes, feeds, trees, is_owner }, who }
+        let client = Client { host, nodes, feeds, trees, is_owner, slot: None };
+        Asker { client, who, call: AtomicU32::new(0) }
+    }
+
+    /// The same for a session that outlives its server.
+    ///
+    /// # Panics
+    /// If there are too many sessions.
+    #[must_use]
+    pub fn kept(mut self, kept: &Arc<KeptSessions>) -> Asker {
+        let peer = Peer { pid: 0, uid: self.who.uid, gid: self.who.gid };
+        let slot = kept.claim(peer, [0, 0]).expect("a place");
+        self.client.nodes = Nodes::kept(slot.clone());
+        self.client.slot = Some(slot);
+        self
     }
 
     /// Asks what may be no question.
@@ -39,7 +59,46 @@ impl Asker {
     /// Those of the call.
     pub fn ask(&self, number: u16, question: &[u8]) -> Result<Vec<u8>> {
         let mut answer = Vec::new();
-        self.client.answer(number, &self.who, question, &mut answer).map(|()| answer)
+        let call = self.call.fetch_add(1, Ordering::Relaxed) + 1;
+        let asked = Asked { lane: 0, call };
+        let noted = is_noted(number);
+        if noted {
+            self.client.note(asked, 0, None);
+        }
+        let outcome = self.client.answer((number, asked), &self.who, question, &mut answer);
+        if noted {
+            self.client.settle(asked, Made::of(&outcome));
+        }
+        outcome.map(|_| answer)
+    }
+
+    /// Asks a question, as if the last call had been that and its server had died since. A server
+    /// had made it, if `is_made`.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn ask_again(&self, number: u16, question: &[u8], is_made: bool) -> Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        let asked = Asked { lane: 0, call: self.call.load(Ordering::Relaxed) };
+        if is_made {
+            self.client.settle(asked, Made::Done(0, 0));
+        }
+        let resent = Resent { number, asked, who: &self.who, question };
+        let outcome = self.client.answer_again(resent, &mut None, &mut answer);
+        if is_noted(number) {
+            self.client.settle(asked, Made::of(&outcome));
+        }
+        outcome.map(|_| answer)
+    }
+
+    /// Asks to write a whole file, as if a server had died between the two steps of it.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn ask_step(&self, question: &[u8]) -> Result<Vec<u8>> {
+        let asked = Asked { lane: 0, call: self.call.load(Ordering::Relaxed) };
+        self.client.settle(asked, Made::Step);
+        self.ask_again(crate::calls::number::put, question, false)
     }
 
     /// Number of open nodes.
@@ -51,6 +110,26 @@ impl Asker {
 impl Drop for Asker {
     fn drop(&mut self) {
         self.client.nodes.close_all(self.client.host.calls());
+    }
+}
+
+impl Link for &Asker {
+    fn call<T>(
+        &self,
+        number: u16,
+        who: &Caller,
+        put: impl FnOnce(&mut Writer<'_>),
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        Asker::call(self, number, who, put, take)
+    }
+
+    fn room(&self) -> usize {
+        Asker::room(self)
+    }
+
+    fn close(&self, node: u64) -> bool {
+        Asker::close(self, node)
     }
 }
 

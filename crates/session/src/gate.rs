@@ -2,6 +2,7 @@
 //! other way round on the way out. Nothing else that a client says is a place in the volume.
 
 use crate::calls::{AT_END, Calls, How, Node, Opened, number};
+use crate::kept::{Asked, NodeEntry};
 use crate::nodes::{Nodes, Open, close, release};
 use shoal_engine::{
     Attr, ChangeMark, Code, Fallocate, Handle, Ino, Quota, QuotaLimits, RenameFlags, Result,
@@ -24,12 +25,15 @@ pub(crate) struct Gate<'s> {
     pub is_owner: bool,
     /// Number of the call.
     pub number: u16,
+    /// The call among those of its session.
+    pub asked: Asked,
     /// The nodes that it uses: they stay open until it has been made.
     used: [Option<Arc<Open>>; 2],
     /// Use that may be made of a node that the call opens.
     opens: Open,
-    /// Its file is written at the end alone.
+    /// Its last node is written at the end alone, and may be written.
     appends: bool,
+    writes: bool,
 }
 
 impl<'s> Gate<'s> {
@@ -39,12 +43,13 @@ impl<'s> Gate<'s> {
         calls: &'s dyn Calls,
         top: Node,
         (read_only, is_owner): (bool, bool),
-        number: u16,
+        (number, asked): (u16, Asked),
     ) -> Gate<'s> {
         let is_new = number == number::make_temporary;
         let opens = Open { node: top, read: is_new, write: is_new, append: false };
         let used = [None, None];
-        Gate { nodes, calls, top, read_only, is_owner, number, used, opens, appends: false }
+        let (appends, writes) = (false, false);
+        Gate { nodes, calls, top, read_only, is_owner, number, asked, used, opens, appends, writes }
     }
 
     fn node(&mut self, node: Node) -> Result<Node> {
@@ -57,11 +62,16 @@ impl<'s> Gate<'s> {
             number::write | number::set_size | number::allocate => open.write,
             _ => true,
         };
-        self.appends = open.append;
+        (self.appends, self.writes) = (open.append, open.write);
         let node = open.node;
         let place = self.used.iter_mut().find(|place| place.is_none());
         *place.expect("no call has three nodes") = Some(open);
         if may { Ok(node) } else { Err(Code::BadHandle.into()) }
+    }
+
+    /// Returns whether the last node that was let in is open for writing.
+    pub(crate) fn may_write(&self) -> bool {
+        self.writes
     }
 
     /// Takes off what the kernel of a mount vouches for, and a client cannot: that a file is open
@@ -72,8 +82,17 @@ impl<'s> Gate<'s> {
     }
 
     /// Makes something known to the client that the call has opened.
-    fn opened(&mut self, node: Node) -> Result<Node> {
-        let added = self.nodes.add(Arc::new(Open { node, ..self.opens }));
+    pub(crate) fn opened(&mut self, opened: &Opened) -> Result<Node> {
+        let node = opened.node;
+        let added = self.nodes.add(
+            Arc::new(Open { node, ..self.opens }),
+            &NodeEntry {
+                ino: opened.attr.ino,
+                generation: opened.attr.generation,
+                rights: 0,
+                mark: self.asked.mark(),
+            },
+        );
         if added.is_err() {
             close(self.calls, node);
         }
@@ -145,7 +164,7 @@ impl Admit for TreeCheck {
 impl Admit for u64 {
     fn admit(self, gate: &mut Gate<'_>) -> Result<u64> {
         Ok(match gate.number {
-            number::write if gate.appends => AT_END,
+            number::write | number::put if gate.appends => AT_END,
             _ => self,
         })
     }
@@ -180,6 +199,6 @@ impl Admit for Token {
 
 impl Grant for Opened {
     fn grant(self, gate: &mut Gate<'_>) -> Result<Opened> {
-        Ok(Opened { node: gate.opened(self.node)?, ..self })
+        Ok(Opened { node: gate.opened(&self)?, ..self })
     }
 }

@@ -4,6 +4,10 @@
 //! version and its bells, or with the reason why not. A bell is an event counter that wakes the
 //! server's thread for some of the processors: the client rings the one for the processor that it
 //! runs on, because to wake another processor that has halted takes much longer.
+//!
+//! A session that outlives its server also gets a *ticket*, and a descriptor that hangs up when
+//! nobody is left who would start another server. With its ticket a client attaches to the next
+//! server: it sends both the ticket and the same memory.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,9 +22,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Identifies the messages.
 const MAGIC: u64 = 0x5348_4f41_4c53_4553;
 /// Version of this protocol: of the memory, the lanes, and all rows. Both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bells of a session, at most.
 pub const BELLS_MAX: usize = 8;
+/// Descriptors of a message, at most.
+const FILES_MAX: usize = BELLS_MAX + 1;
 /// The bytes that ring a bell: one, in the byte order of the machine.
 #[allow(clippy::host_endian_bytes, reason = "the kernel reads a number of this machine")]
 pub(crate) const RING: [u8; 8] = 1u64.to_ne_bytes();
@@ -36,6 +42,46 @@ pub struct Welcome {
     pub device: u64,
     /// The bells; the one for processor `n` is the `n`th, modulo their number.
     pub bells: Vec<OwnedFd>,
+    /// Of a session that outlives its server.
+    pub kept: Option<KeptWelcome>,
+}
+
+/// The part of an answer that is for a session that outlives its server.
+#[derive(Debug)]
+pub struct KeptWelcome {
+    /// The ticket for the next server.
+    pub ticket: Ticket,
+    /// It hangs up when nobody serves, or will start a server.
+    pub life: OwnedFd,
+}
+
+/// The right to go on with a session at the next server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket {
+    /// Number of the session.
+    pub slot: u32,
+    /// Known to its client and to servers.
+    pub secret: [u64; 2],
+}
+
+impl Ticket {
+    const BYTES: usize = 20;
+
+    fn to_bytes(self) -> [u8; Ticket::BYTES] {
+        let mut bytes = [0; Ticket::BYTES];
+        bytes[..4].copy_from_slice(&self.slot.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.secret[0].to_le_bytes());
+        bytes[12..].copy_from_slice(&self.secret[1].to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Ticket> {
+        let (slot, secret) = bytes.split_first_chunk()?;
+        let (first, second) = secret.split_first_chunk()?;
+        let second = second.try_into().ok()?;
+        let secret = [u64::from_le_bytes(*first), u64::from_le_bytes(second)];
+        Some(Ticket { slot: u32::from_le_bytes(*slot), secret })
+    }
 }
 
 fn broken(what: &str, error: impl std::fmt::Display) -> Error {
@@ -43,7 +89,7 @@ fn broken(what: &str, error: impl std::fmt::Display) -> Error {
 }
 
 fn send(socket: impl AsFd, message: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BELLS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(Errno::INVAL);
@@ -53,7 +99,7 @@ fn send(socket: impl AsFd, message: &[u8], files: &[BorrowedFd<'_>]) -> Result<(
 }
 
 fn receive(socket: impl AsFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BELLS_MAX))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut message = vec![0; MESSAGE_MAX];
     let parts = &mut [IoSliceMut::new(&mut message)];
@@ -67,14 +113,16 @@ fn receive(socket: impl AsFd) -> Result<(Vec<u8>, Vec<OwnedFd>), Errno> {
     Ok((message, files))
 }
 
-/// Client: asks for a session with this memory, and waits for the answer.
+/// Client: asks for a session with this memory, and waits for the answer. With a ticket: to go on
+/// with one.
 ///
 /// # Errors
 /// What the server says; `EIO` if it is no server, `EOPNOTSUPP` if it has another version.
-pub fn ask(socket: impl AsFd, memory: impl AsFd) -> Result<Welcome> {
-    let message = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
+pub fn ask(socket: impl AsFd, memory: impl AsFd, ticket: Option<Ticket>) -> Result<Welcome> {
+    let mut message = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
+    ticket.iter().for_each(|ticket| message.extend_from_slice(&ticket.to_bytes()));
     send(&socket, &message, &[memory.as_fd()]).map_err(|e| broken("the server is gone", e))?;
-    let (answer, bells) = receive(&socket).map_err(|e| broken("the server is gone", e))?;
+    let (answer, mut bells) = receive(&socket).map_err(|e| broken("the server is gone", e))?;
     let strange = || broken("the socket's owner does not answer", "it is no server of a volume");
     let (magic, rest) = answer.split_first_chunk().ok_or_else(strange)?;
     let (version, rest) = rest.split_first_chunk().ok_or_else(strange)?;
@@ -97,52 +145,75 @@ pub fn ask(socket: impl AsFd, memory: impl AsFd) -> Result<Welcome> {
         return Err(Error::refused(code.unwrap_or(Code::Io), why));
     }
     let (volume, rest) = rest.split_first_chunk().ok_or_else(strange)?;
-    match rest.try_into().map(u64::from_le_bytes) {
-        Ok(device) if !bells.is_empty() => Ok(Welcome { volume: *volume, device, bells }),
-        _ => Err(strange()),
+    let (device, ticket) = rest.split_first_chunk().ok_or_else(strange)?;
+    let kept = match ticket {
+        [] => None,
+        ticket => {
+            let ticket = Ticket::from_bytes(ticket).ok_or_else(strange)?;
+            Some(KeptWelcome { ticket, life: bells.pop().ok_or_else(strange)? })
+        }
+    };
+    match bells.is_empty() {
+        true => Err(strange()),
+        false => Ok(Welcome { volume: *volume, device: u64::from_le_bytes(*device), bells, kept }),
     }
 }
 
-/// Server: takes a client's question, and the memory that it has sent. Other descriptors that have
+/// Server: takes a client's question: the memory that it has sent, and its ticket, if it wants to
+/// go on with a session. Other descriptors that have
 /// come are put into `others`: to close one may take as long as its filesystem likes.
 ///
 /// # Errors
 /// `EINVAL` if it is none, `EOPNOTSUPP` if it has another version.
-pub fn take(socket: impl AsFd, others: &mut Vec<OwnedFd>) -> Result<OwnedFd> {
+pub fn take(socket: impl AsFd, others: &mut Vec<OwnedFd>) -> Result<(OwnedFd, Option<Ticket>)> {
     let (message, mut files) = receive(socket).map_err(|e| broken("the client is gone", e))?;
     let strange = || Error::refused(Code::Invalid, "this is the socket of sessions of a volume");
-    let version = message.split_first_chunk().and_then(|(magic, rest)| {
-        let version = rest.try_into().ok().map(u32::from_le_bytes);
-        version.filter(|_| u64::from_le_bytes(*magic) == MAGIC)
+    let head = message.split_first_chunk().and_then(|(magic, rest)| {
+        let (version, ticket) = rest.split_first_chunk()?;
+        (u64::from_le_bytes(*magic) == MAGIC).then(|| (u32::from_le_bytes(*version), ticket))
     });
+    let ticket = match head {
+        Some((VERSION, [])) => Some(None),
+        Some((VERSION, ticket)) => Ticket::from_bytes(ticket).map(Some),
+        _ => None,
+    };
     let memory = if files.len() == 1 { files.pop() } else { None };
     others.append(&mut files);
-    match (version, memory) {
-        (Some(VERSION), Some(memory)) => Ok(memory),
-        (version, memory) => {
+    match (ticket, memory) {
+        (Some(ticket), Some(memory)) => Ok((memory, ticket)),
+        (_, memory) => {
             others.extend(memory);
-            match version {
-                Some(VERSION) | None => Err(strange()),
+            match head {
+                Some((VERSION, _)) | None => Err(strange()),
                 Some(_) => Err(Error::refused(Code::NotSupported, "another version")),
             }
         }
     }
 }
 
+/// The parts of a server's answer: the volume, the number of its filesystem, the bells, and for a
+/// session that outlives its server a ticket with the descriptor that goes with it.
+pub type Answer<'a> = ([u8; 16], u64, &'a [BorrowedFd<'a>], Option<(Ticket, BorrowedFd<'a>)>);
+
 /// Server: answers.
 ///
 /// # Errors
 /// Those of `sendmsg(2)`.
-pub fn answer(
-    socket: impl AsFd,
-    outcome: Result<([u8; 16], u64, &[BorrowedFd<'_>]), &Error>,
-) -> Result<(), Errno> {
+pub fn answer(socket: impl AsFd, outcome: Result<Answer<'_>, &Error>) -> Result<(), Errno> {
     let mut message = [&MAGIC.to_le_bytes()[..], &VERSION.to_le_bytes()].concat();
-    let (errno, rest, bells) = match outcome {
-        Ok((volume, device, bells)) => (0, [&volume[..], &device.to_le_bytes()].concat(), bells),
-        Err(error) => (error.errno(), error.to_string().into_bytes(), &[][..]),
+    let (errno, rest, files) = match outcome {
+        Ok((volume, device, bells, kept)) => {
+            let mut rest = [&volume[..], &device.to_le_bytes()].concat();
+            let mut files = bells.to_vec();
+            if let Some((ticket, life)) = kept {
+                rest.extend_from_slice(&ticket.to_bytes());
+                files.push(life);
+            }
+            (0, rest, files)
+        }
+        Err(error) => (error.errno(), error.to_string().into_bytes(), Vec::new()),
     };
     message.extend_from_slice(&errno.to_le_bytes());
     message.extend_from_slice(&rest[..rest.len().min(MESSAGE_MAX - message.len())]);
-    send(socket, &message, bells)
+    send(socket, &message, &files)
 }

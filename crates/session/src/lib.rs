@@ -14,9 +14,12 @@
 //! |
 //! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
+//! | [`kept`], `noting` | what the next server must know of sessions and of their calls |
+//! | `parking` | how the threads of a client wait for the next server |
 //! | [`connect`] | the client's end |
 //! | `nodes`, `feeds`, `trees` | what a session has open, reads and changes at its server |
 //! | `gate`, [`serve`] | the answer to a question |
+//! | `resent` | the answer to one that a dead server may have carried out |
 //! | `served` | the lanes of a session at its server |
 //! | [`server`] | the server's end |
 //! | `fuzzing` | sessions without a connection, for fuzz targets and tests |
@@ -36,6 +39,10 @@ pub mod hello;
 pub mod lane;
 pub mod memory;
 
+pub mod kept;
+mod noting;
+mod parking;
+
 pub mod connect;
 
 mod feeds;
@@ -45,6 +52,8 @@ mod gate;
 mod trees;
 
 pub mod serve;
+
+mod resent;
 
 mod served;
 
@@ -59,7 +68,8 @@ pub use calls::{
 };
 pub use client::Remote;
 pub use connect::Session;
+pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
-pub use serve::{Host, Owed};
-pub use server::{Load, Server};
+pub use serve::{Changed, Host, Owed};
+pub use server::{Load, Restored, Server};
 pub use told::Told;

@@ -16,6 +16,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use shoal_base::{Code, Error, Result};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,6 +31,8 @@ pub const ROOM: usize = (1 << 20) + (8 << 10) - LANE_HEAD;
 /// Bytes of a lane.
 pub const LANE_BYTES: usize = LANE_HEAD + ROOM;
 const HEAD_BYTES: usize = 4096;
+/// The file's name, which the kernel shows.
+const NAME: &str = "shoal-session";
 /// Bytes of the file.
 pub const FILE_BYTES: usize = HEAD_BYTES + LANES * LANE_BYTES;
 
@@ -39,6 +44,8 @@ const CLOSING: usize = WAITING + 4;
 const CLOSED: usize = 256;
 /// Nodes that a client may close before the server has seen it.
 pub const CLOSED_MAX: usize = 64;
+/// Place of the word that says that the server has ended for good.
+const ENDED: usize = CLOSING + 4;
 /// Place of the word that says whether the server looks by itself. In a cache line of its own: the
 /// server seldom writes it.
 const WATCHED: usize = 128;
@@ -51,16 +58,70 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// memory for a page that is touched.
 const TMPFS: i64 = 0x0102_1994;
 
-/// A mapping of the memory of a session.
+/// A mapping of a file in memory, as atomic words.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
+    len: usize,
 }
 
 // SAFETY: the mapping belongs to this value, and all accesses are atomic.
-unsafe impl Send for Memory {}
+unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for Memory {}
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `len` bytes of a file, which must be as long and stay so. A child of `fork`
+    /// does not have the mapping unless it is `inherited`.
+    pub(crate) fn of(file: impl AsFd, len: usize, inherited: bool) -> Result<Mapping> {
+        let failed = |os: rustix::io::Errno| {
+            Error::refused(Code::NoMemory, format!("the memory of a session is not mapped: {os}"))
+        };
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long
+        // and stays so.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0) };
+        let base = NonNull::new(base.map_err(failed)?.cast::<u8>());
+        let mapping = Mapping { base: base.ok_or(Code::NoMemory)?, len };
+        if !inherited {
+            // SAFETY: the whole mapping, which belongs to this value.
+            let advised = unsafe {
+                rustix::mm::madvise(mapping.base.as_ptr().cast(), len, Advice::LinuxDontFork)
+            };
+            advised.map_err(failed)?;
+        }
+        Ok(mapping)
+    }
+
+    /// The word of 4 bytes at a place.
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(size_of::<u32>()) && at + size_of::<u32>() <= self.len);
+        // SAFETY: in the mapping, which lives as long as the borrow, and aligned. Both sides access
+        // it by atomics alone.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+    }
+
+    /// `count` words of 8 bytes at a place.
+    #[inline]
+    pub(crate) fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
+        assert!(at.is_multiple_of(size_of::<u64>()) && at + count * size_of::<u64>() <= self.len);
+        // SAFETY: in the mapping, which lives as long as the borrow, and aligned. Both sides access
+        // it by atomics alone.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at).cast(), count) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this value with that length, and nobody borrows it any more.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// A mapping of the memory of a session.
+#[derive(Debug)]
+pub struct Memory(Mapping);
 
 impl Memory {
     /// Makes the memory of a new session. A child of `fork` does not have it.
@@ -72,23 +133,18 @@ impl Memory {
             Error::refused(Code::NoMemory, format!("no memory for a session: {os}"))
         };
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = rustix::fs::memfd_create("shoal-session", flags).map_err(no_memory)?;
+        let file = rustix::fs::memfd_create(NAME, flags).map_err(no_memory)?;
         rustix::fs::ftruncate(&file, FILE_BYTES as u64).map_err(no_memory)?;
         rustix::fs::fcntl_add_seals(&file, SEALS).map_err(no_memory)?;
-        let memory = Memory::map(&file)?;
-        // SAFETY: the whole mapping, which belongs to this value.
-        let advised = unsafe {
-            rustix::mm::madvise(memory.base.as_ptr().cast(), FILE_BYTES, Advice::LinuxDontFork)
-        };
-        advised.map_err(no_memory)?;
+        let memory = Memory(Mapping::of(&file, FILE_BYTES, false)?);
         Ok((memory, file))
     }
 
-    /// Maps the memory that a client has sent.
+    /// Maps the memory that a client has sent. Returns its inode number too.
     ///
     /// # Errors
     /// `EINVAL`: it is not what a client makes.
-    pub fn of_client(file: BorrowedFd<'_>) -> Result<Memory> {
+    pub fn of_client(file: BorrowedFd<'_>) -> Result<(Memory, u64)> {
         let refused = |why: &str| {
             Error::refused(Code::Invalid, format!("the memory of a session {why}: connect anew"))
         };
@@ -105,22 +161,28 @@ impl Memory {
             return Err(refused("is no plain file in memory"));
         }
         match rustix::fs::fstat(file) {
-            Ok(found) if found.st_size == FILE_BYTES as i64 => Memory::map(file),
+            Ok(found) if found.st_size == FILE_BYTES as i64 => {
+                Mapping::of(file, FILE_BYTES, true).map(|mapping| (Memory(mapping), found.st_ino))
+            }
             _ => Err(refused("has another length")),
         }
     }
 
-    fn map(file: impl AsFd) -> Result<Memory> {
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long
-        // and stays so.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), FILE_BYTES, prot, flags, file, 0) };
-        let base = base.map_err(|os| {
-            Error::refused(Code::NoMemory, format!("the memory of a session is not mapped: {os}"))
-        })?;
-        let base = NonNull::new(base.cast::<u8>());
-        base.map(|base| Memory { base }).ok_or_else(|| Code::NoMemory.into())
+    /// Returns whether a process still has the memory with this inode number; also if that cannot
+    /// be seen.
+    pub(crate) fn is_in(pid: u32, ino: u64) -> bool {
+        let files = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+            Ok(files) => files,
+            Err(error) => return error.kind() != std::io::ErrorKind::NotFound,
+        };
+        let is_it = |path: PathBuf| {
+            let name = format!("/memfd:{NAME} ");
+            // Only what has the name is looked at: another file's filesystem may never answer.
+            std::fs::read_link(&path)
+                .is_ok_and(|to| to.as_os_str().as_bytes().starts_with(name.as_bytes()))
+                && std::fs::metadata(&path).is_ok_and(|found| found.ino() == ino)
+        };
+        files.flatten().any(|file| is_it(file.path()))
     }
 
     /// A bit for each lane in which a question waits.
@@ -138,6 +200,12 @@ impl Memory {
         self.word(CLOSING)
     }
 
+    /// The word by which the server says that it has ended for good: 1. The client does not look
+    /// for another one then.
+    pub fn ended(&self) -> &AtomicU32 {
+        self.word(ENDED)
+    }
+
     /// A node that the client has closed, or 0.
     pub fn closed(&self, place: usize) -> &AtomicU32 {
         assert!(place < CLOSED_MAX);
@@ -150,25 +218,16 @@ impl Memory {
         self.word(HEAD_BYTES + lane * LANE_BYTES + word * size_of::<u32>())
     }
 
+    #[inline]
     fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(size_of::<u32>()) && at + size_of::<u32>() <= FILE_BYTES);
-        // SAFETY: in the mapping, which lives as long as the borrow, and aligned. Both sides access
-        // it by atomics alone.
-        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(at).cast()) }
+        self.0.word(at)
     }
 
     /// The words of a lane's place that hold its first `len` bytes.
     fn place(&self, lane: usize, len: usize) -> &[AtomicU64] {
         assert!(lane < LANES && len <= ROOM);
         let at = HEAD_BYTES + lane * LANE_BYTES + LANE_HEAD;
-        // SAFETY: in the mapping, as `ROOM` is a multiple of a word; lives as long as the borrow,
-        // and is aligned. Both sides access it by atomics alone.
-        unsafe {
-            std::slice::from_raw_parts(
-                self.base.as_ptr().add(at).cast::<AtomicU64>(),
-                len.div_ceil(size_of::<u64>()),
-            )
-        }
+        self.0.words(at, len.div_ceil(size_of::<u64>()))
     }
 
     /// Copies bytes into the place of a lane. At most [`ROOM`].
@@ -196,6 +255,14 @@ impl Memory {
         into.truncate(begin + len);
     }
 
+    /// Client: makes the memory ready for another server, while no lane is in use and no server has
+    /// it. Closed nodes stay noted.
+    pub fn begin_anew(&self) {
+        (0..LANES).for_each(|lane| self.lane(lane, 0).store(crate::lane::FREE, Ordering::Relaxed));
+        self.waiting().store(0, Ordering::Relaxed);
+        self.watched().store(0, Ordering::SeqCst);
+    }
+
     /// Gives the pages of a lane's place back, when it will not be used soon. For the client, whose
     /// memory they are.
     pub fn give_back(&self, file: impl AsFd, lane: usize) {
@@ -206,13 +273,6 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: mapped by this value with that length, and nobody borrows it any more.
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), FILE_BYTES) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +280,7 @@ mod tests {
     #[test]
     fn both_sides_see_the_same() {
         let (client, file) = Memory::make().unwrap();
-        let server = Memory::of_client(file.as_fd()).unwrap();
+        let (server, ino) = Memory::of_client(file.as_fd()).unwrap();
         for len in [0, 1, 7, 8, 9, 4096, ROOM] {
             let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
             client.write(LANES - 1, &bytes);
@@ -233,6 +293,10 @@ mod tests {
         assert_eq!(server.waiting().load(Ordering::Relaxed), 5);
         assert_eq!(server.lane(LANES - 1, 15).load(Ordering::Relaxed), 6);
         assert_eq!(server.watched().load(Ordering::Relaxed), 0);
+        assert!(Memory::is_in(std::process::id(), ino));
+        drop(file);
+        assert!(!Memory::is_in(std::process::id(), ino), "mapped, but not open");
+        assert!(!Memory::is_in(u32::MAX, ino), "no process");
     }
 
     #[test]

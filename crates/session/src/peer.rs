@@ -95,6 +95,17 @@ impl Peer {
             && self.is_in_own_user_namespace()
     }
 
+    /// Returns when the process began, in ticks since the machine did: with its number it is one
+    /// process for certain. 0 if that cannot be seen.
+    pub fn begun(self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.pid));
+        let field = |text: String| {
+            // The name of the program, in brackets, may have any bytes.
+            text.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+        };
+        status.ok().and_then(field).unwrap_or(0)
+    }
+
     /// Returns whether it is in the user namespace of this process.
     fn is_in_own_user_namespace(self) -> bool {
         let of = |process: &str| {
@@ -130,6 +141,8 @@ mod tests {
         assert_eq!(peer, Peer { pid: std::process::id(), uid, gid });
         assert!(peer.is_trusted());
         assert!(peer.is_in_own_user_namespace());
+        assert!(peer.begun() > 0 && peer.begun() == peer.begun());
+        assert_eq!(Peer { pid: 0, ..peer }.begun(), 0, "of another pid namespace");
         assert!(!Peer { pid: 0, ..peer }.has_rights_of_superuser(), "of another pid namespace");
         let groups: Vec<u32> =
             rustix::process::getgroups().unwrap().into_iter().map(|group| group.as_raw()).collect();

@@ -4,15 +4,17 @@ use crate::calls::types::*;
 use crate::calls::{self, Calls, Effect, Node, Opened, ROWS, number, table};
 use crate::feeds::Feeds;
 use crate::gate::{Admit, Gate, Grant};
+use crate::kept::{Asked, Made, NodeEntry, Slot, unique};
 use crate::nodes::{Nodes, Open, close, release};
+use crate::noting;
 use crate::trees::Trees;
 use crate::wire::{
     CHANGES_MAX, INODES_MAX, NAMES_MAX, Put, READ_MAX, Reader, Take, TreeQuestion, Writer,
     put_entry, too_many, too_much, unknown_row,
 };
 use shoal_engine::{
-    BatchOp, Caller, ChangeMark, Code, Error, Fields, Filter, Freshness, Ino, Listing, Result,
-    TreeChange, must_not_wait, refuse_to_wait,
+    BatchOp, Caller, ChangeMark, Code, Error, Fields, Filter, Freshness, Ino, Left, Listing,
+    Result, TreeChange, must_not_wait, refuse_to_wait,
 };
 use std::sync::Arc;
 
@@ -24,6 +26,15 @@ const GOT_MAX: usize = READ_MAX;
 
 /// Work that is left before a call may be answered.
 pub type Owed = Box<dyn FnOnce() + Send>;
+
+/// Something that a call has changed at a server before this one, which may not have told it.
+#[derive(Clone, Copy, Debug)]
+pub enum Changed<'c> {
+    /// A name, by a path below an open directory, and what it leads to.
+    Name(Node, &'c [u8]),
+    /// Data and attributes of an inode.
+    Inode(Ino),
+}
 
 /// The volume of a server of sessions.
 pub trait Host: Send + Sync + 'static {
@@ -56,6 +67,8 @@ pub trait Host: Send + Sync + 'static {
     fn owed(&self) -> Option<Owed> {
         None
     }
+    /// Tells once more of a change that a server before this one has made.
+    fn retell(&self, _: Changed<'_>) {}
     /// Returns whether this user may have a session: it may enter the mount.
     fn may_enter(&self, uid: u32) -> bool;
 }
@@ -108,13 +121,32 @@ pub(crate) fn name_of(number: u16) -> Option<&'static str> {
     ROWS.iter().find(|row| row.number == number).map(|row| row.name)
 }
 
+/// Rows that change the volume, or may: their calls are noted for the next server.
+const NOTED: [bool; 256] = {
+    let (mut noted, mut at) = ([false; 256], 0);
+    while at < ROWS.len() {
+        // A change of a tree is made by questions of its own kind.
+        if matches!(ROWS[at].effect, Effect::Changes) && ROWS[at].number != number::change_tree {
+            noted[ROWS[at].number as usize] = true;
+        }
+        at += 1;
+    }
+    noted
+};
+
+/// Returns whether calls of a row are noted for the next server.
+#[inline]
+pub(crate) fn is_noted(number: u16) -> bool {
+    NOTED.get(usize::from(number)).is_some_and(|noted| *noted)
+}
+
 /// Returns whether a call may change the volume.
 fn may_change(number: u16) -> bool {
     ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
 }
 
 /// A change in progress.
-struct InProgress<'h>(&'h dyn Host);
+pub(crate) struct InProgress<'h>(&'h dyn Host);
 
 impl InProgress<'_> {
     /// Begins one; `None`: nothing may be changed.
@@ -178,17 +210,20 @@ pub(crate) struct Client {
     pub trees: Trees,
     /// It may do all that the volume's owner may.
     pub is_owner: bool,
+    /// Its place in memory that outlives the server.
+    pub slot: Option<Arc<Slot>>,
 }
 
+/// Two numbers of a result that the next server could not find out.
+pub(crate) type Numbers = (u64, u64);
+
 impl Client {
-    /// Answers a question: appends its result to `out`.
-    pub(crate) fn answer(
+    /// Begins a call: fails if the client may not make it.
+    pub(crate) fn gate(
         &self,
         number: u16,
-        who: &Caller,
-        question: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+        asked: Asked,
+    ) -> Result<(Gate<'_>, Option<InProgress<'_>>)> {
         let host = &*self.host;
         if is_for_owner(number) && !self.is_owner {
             return Err(Code::NotPermitted.into());
@@ -200,8 +235,23 @@ impl Client {
         if read_only && may_change(number) && !depends {
             return Err(host.refusal());
         }
-        match self.admitted(number, (who, read_only), question, out) {
-            Err(error) if read_only && error.is(Code::ReadOnly) => Err(host.refusal()),
+        let may = (read_only, self.is_owner);
+        let gate = Gate::new(&self.nodes, host.calls(), host.top(), may, (number, asked));
+        Ok((gate, changing))
+    }
+
+    /// Answers a question: appends its result to `out`.
+    pub(crate) fn answer(
+        &self,
+        (number, asked): (u16, Asked),
+        who: &Caller,
+        question: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Numbers> {
+        let (mut gate, _changing) = self.gate(number, asked)?;
+        let read_only = gate.read_only && may_change(number);
+        match self.admitted((number, &mut gate), who, question, out) {
+            Err(error) if read_only && error.is(Code::ReadOnly) => Err(self.host.refusal()),
             done => done,
         }
     }
@@ -209,41 +259,27 @@ impl Client {
     /// Answers a question of one who may ask it.
     fn admitted(
         &self,
-        number: u16,
-        (who, read_only): (&Caller, bool),
+        (number, gate): (u16, &mut Gate<'_>),
+        who: &Caller,
         question: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<()> {
-        let host = &*self.host;
+    ) -> Result<Numbers> {
         let (mut args, mut out) = (Reader::new(question), Writer::new(out));
-        let mut gate =
-            Gate::new(&self.nodes, host.calls(), host.top(), (read_only, self.is_owner), number);
-        match number {
+        if number == number::write {
+            return write(gate, who, &mut args, &mut out);
+        }
+        let done = match number {
             number::close => {
                 let node = Node::take(&mut args)?;
                 args.end()?;
                 if self.close(node) { Ok(()) } else { Err(Code::BadHandle.into()) }
             }
-            number::write => {
-                let ((file, at), bytes): ((Node, u64), &[u8]) = Take::take(&mut args)?;
-                args.end()?;
-                let (file, at) = (file.admit(&mut gate)?, at.admit(&mut gate)?);
-                gate.calls.write(who, file, at, bytes)?.put(&mut out);
-                Ok(())
-            }
-            number::put => {
-                let (dir, path): (Node, &[u8]) = Take::take(&mut args)?;
-                let (how, bytes): (calls::How, &[u8]) = Take::take(&mut args)?;
-                args.end()?;
-                let (dir, how) = (dir.admit(&mut gate)?, how.admit(&mut gate)?);
-                gate.calls.put(who, dir, path, how, bytes)?.put(&mut out);
-                Ok(())
-            }
-            number::read => read(&mut gate, who, &mut args, &mut out),
-            number::get => self.get(&mut gate, who, &mut args, &mut out),
-            number::list => list(&mut gate, who, &mut args, &mut out),
-            number::stat_many => stat_many(&mut gate, who, &mut args, &mut out),
-            number::batch => batch(&mut gate, who, &mut args),
+            number::put => self.put(gate, who, &mut args),
+            number::read => read(gate, who, &mut args, &mut out),
+            number::get => self.get(gate, who, &mut args, &mut out),
+            number::list => list(gate, who, &mut args, &mut out),
+            number::stat_many => stat_many(gate, who, &mut args, &mut out),
+            number::batch => batch(gate, who, &mut args),
             number::inodes => {
                 let (after, at_most): (Ino, u32) = Take::take(&mut args)?;
                 args.end()?;
@@ -251,22 +287,96 @@ impl Client {
                 gate.calls.inodes(who, after, at_most)?.put(&mut out);
                 Ok(())
             }
-            number::changes => self.changes(&mut gate, who, &mut args, &mut out),
+            number::changes => self.changes(gate, who, &mut args, &mut out),
             number::next_changes => {
                 let feed = u32::take(&mut args)?;
                 self.feeds.next(gate.calls, who, feed)?.put(&mut out);
                 Ok(())
             }
             number::end_changes => self.feeds.end(u32::take(&mut args)?),
-            number::change_tree => self.change_tree(&mut gate, who, &mut args, &mut out),
-            _ => answer_plain(&mut gate, who, &mut args, &mut out),
+            number::change_tree => self.change_tree(gate, who, &mut args, &mut out),
+            _ => answer_plain(gate, who, &mut args, &mut out),
+        };
+        done.map(|()| (0, 0))
+    }
+
+    /// Returns whether another server goes on with the session.
+    #[inline]
+    pub(crate) fn is_left(&self) -> bool {
+        self.slot.as_ref().is_some_and(|slot| slot.kept().is_left())
+    }
+
+    /// Notes that this thread makes a step of a call.
+    #[inline]
+    pub(crate) fn note(&self, asked: Asked, step: u8, left: Option<Left>) {
+        if let Some(slot) = &self.slot {
+            noting::begin(slot.kept().ring(), unique(slot.number(), asked, step), left);
         }
+    }
+
+    /// Stores an outcome of a call or of its first step, and ends the note of it.
+    #[inline]
+    pub(crate) fn settle(&self, asked: Asked, made: Made) {
+        if let Some(slot) = &self.slot {
+            // Of a server that gives way, only the cell says what was made.
+            if !self.is_left() {
+                slot.made(asked, made);
+            }
+            noting::end();
+        }
+    }
+
+    fn put(&self, gate: &mut Gate<'_>, who: &Caller, args: &mut Reader<'_>) -> Result<()> {
+        let (dir, path): (Node, &[u8]) = Take::take(args)?;
+        let (how, bytes): (calls::How, &[u8]) = Take::take(args)?;
+        args.end()?;
+        let (dir, how) = (dir.admit(gate)?, how.admit(gate)?);
+        if self.slot.is_none() {
+            return gate.calls.put(who, dir, path, how, bytes);
+        }
+        let opened = gate.calls.open_file(who, dir, path, how)?;
+        let node = gate.opened(&opened)?;
+        self.settle(gate.asked, Made::Step);
+        self.note(gate.asked, 1, None);
+        self.fill(gate, who, node, bytes)
+    }
+
+    /// Makes the second step of [`Calls::put`]: writes a file that the call has opened, and closes
+    /// it.
+    pub(crate) fn fill(
+        &self,
+        gate: &mut Gate<'_>,
+        who: &Caller,
+        node: Node,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let written = node.admit(gate).and_then(|file| {
+            if !gate.may_write() {
+                return Err(Code::BadHandle.into());
+            }
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = (done as u64).admit(gate)?;
+                let (_, more) = gate.calls.write(who, file, at, &bytes[done..])?;
+                done += more as usize;
+            }
+            Ok(())
+        });
+        self.close(node);
+        written
     }
 
     /// Gives a node back; `false`: it is not open.
     pub(crate) fn close(&self, node: Node) -> bool {
         let open = self.nodes.remove(node);
         open.map(|open| release(self.host.calls(), open)).is_some()
+    }
+
+    /// Gives a node back that the client has noted as closed; `taken` takes the note off.
+    pub(crate) fn close_noted(&self, node: Node, taken: impl FnOnce()) {
+        if let Some(open) = self.nodes.remove_noted(node, taken) {
+            release(self.host.calls(), open);
+        }
     }
 
     /// Makes the changes of trees that have begun.
@@ -310,6 +420,10 @@ impl Client {
         match question {
             TreeQuestion::Begin { dir, change } => {
                 let (dir, change) = (dir.admit(gate)?, TreeChange::from_bytes(change)?);
+                if let Some(slot) = &self.slot {
+                    // From here on a part of it may be made.
+                    slot.made(gate.asked, Made::Step);
+                }
                 self.trees.begin(gate.calls, who, dir, change)?.put(out);
             }
             TreeQuestion::Next { tree, stop } => self.trees.next(tree, stop)?.put(out),
@@ -333,9 +447,15 @@ impl Client {
         let size = usize::try_from(opened.attr.size).unwrap_or(usize::MAX);
         let open = Open { node: opened.node, read: true, write: false, append: false };
         let open = Arc::new(open);
+        let entry = NodeEntry {
+            ino: opened.attr.ino,
+            generation: opened.attr.generation,
+            rights: 0,
+            mark: gate.asked.mark(),
+        };
         let result = (|| {
             let more = match size > GOT_MAX {
-                true => Some(self.nodes.add(open.clone())?),
+                true => Some(self.nodes.add(open.clone(), &entry)?),
                 false => None,
             };
             (opened.attr, more).put(out);
@@ -352,6 +472,20 @@ impl Client {
         release(gate.calls, open);
         result
     }
+}
+
+fn write(
+    gate: &mut Gate<'_>,
+    who: &Caller,
+    args: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Result<Numbers> {
+    let ((file, at), bytes): ((Node, u64), &[u8]) = Take::take(args)?;
+    args.end()?;
+    let (file, at) = (file.admit(gate)?, at.admit(gate)?);
+    let written = gate.calls.write(who, file, at, bytes)?;
+    written.put(out);
+    Ok(written)
 }
 
 fn read(

@@ -3,17 +3,20 @@
 use crate::calls::Node;
 use crate::connect::{BECOME, PART, REST, word};
 use crate::feeds::Feeds;
+use crate::kept::{Asked, Made, Slot};
 use crate::lane::{self, Door, Watch};
 use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::nodes::Nodes;
+use crate::noting;
 use crate::peer::Peer;
-use crate::serve::{Client, Host, Owed, is_slow, panicked};
+use crate::resent::Resent;
+use crate::serve::{Client, Host, Numbers, Owed, is_noted, is_slow, panicked};
 use crate::trees::Trees;
 use crate::wire::{Put, Reader, Writer, take_caller};
 use parking_lot::Mutex;
 use rustix::thread::futex;
 use shoal_base::{Code, Error, Result};
-use shoal_engine::{AtOnce, Caller, at_once};
+use shoal_engine::{AtOnce, Caller, Left, at_once};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,8 +33,23 @@ const LONG: usize = 128 << 10;
 /// Callers that a session may act for.
 const CALLERS_MAX: usize = 4096;
 
+/// Feeds and changes of trees that a session may have begun at one server, at most: their numbers
+/// begin anew behind those at the server before.
+const BEGUN_MAX: u32 = 1 << 16;
+
 /// The process that has connected, its groups, and the bytes that all sessions of its user hold.
 pub(crate) type Whose = (Peer, Vec<u32>, Arc<AtomicUsize>);
+
+/// The state of a session that comes from servers before this one.
+#[derive(Default)]
+pub(crate) struct Before {
+    /// Its place in memory that outlives the server.
+    pub slot: Option<Arc<Slot>>,
+    /// Its open nodes.
+    pub nodes: Nodes,
+    /// Calls that were not answered, as the cells beside the ring have them: with their steps.
+    pub calls: Vec<(Asked, u8, Left)>,
+}
 
 /// A session.
 pub(crate) struct Served {
@@ -52,6 +70,8 @@ pub(crate) struct Served {
     client: Client,
     memory: Memory,
     lanes: [Lane; LANES],
+    /// A bit for each lane with a call that a server before this one has not answered.
+    unanswered: AtomicU32,
     /// Lanes whose questions were taken and not yet looked at.
     todo: AtomicU32,
     callers: Mutex<Vec<Caller>>,
@@ -68,6 +88,8 @@ struct Lane {
     busy: AtomicBool,
     /// Parts of a question, and the rest of an answer.
     parts: Mutex<Parts>,
+    /// The call that a server before this one has not answered.
+    left: Mutex<Option<(Asked, u8, Left)>>,
 }
 
 #[derive(Default)]
@@ -84,9 +106,18 @@ pub(crate) struct Question {
     number: u32,
     who: u32,
     umask: u32,
+    call: u32,
+    /// A server before this one has been asked the same.
+    again: bool,
     bytes: Vec<u8>,
     /// How many of them came in parts.
     parts: usize,
+}
+
+impl Question {
+    fn asked(&self) -> Asked {
+        Asked { lane: self.lane, call: self.call }
+    }
 }
 
 /// The outcome of a look for a question.
@@ -125,7 +156,15 @@ impl Served {
         host: Arc<dyn Host>,
         (peer, groups, of_user): Whose,
         (socket, memory, bells): (OwnedFd, Memory, Vec<OwnedFd>),
+        before: Before,
     ) -> Served {
+        let first = before.slot.as_ref().map_or(0, |slot| slot.attached() * BEGUN_MAX);
+        let lanes: [Lane; LANES] = std::array::from_fn(|_| Lane::default());
+        let mut unanswered = 0;
+        for (asked, step, left) in before.calls {
+            unanswered |= 1 << asked.lane;
+            lanes[asked.lane].keep(asked, step, left);
+        }
         let own = Caller { groups: groups.into(), ..Caller::user(peer.uid, peer.gid) };
         let is_owner = peer.is_trusted();
         Served {
@@ -138,13 +177,15 @@ impl Served {
             answered: AtomicU64::new(0),
             client: Client {
                 host,
-                nodes: Nodes::default(),
-                feeds: Feeds::default(),
-                trees: Trees::default(),
+                nodes: before.nodes,
+                feeds: Feeds::from(first),
+                trees: Trees::from(first),
                 is_owner,
+                slot: before.slot,
             },
             memory,
-            lanes: std::array::from_fn(|_| Lane::default()),
+            lanes,
+            unanswered: AtomicU32::new(unanswered),
             todo: AtomicU32::new(0),
             callers: Mutex::new(vec![own]),
             held: AtomicUsize::new(0),
@@ -169,6 +210,16 @@ impl Served {
     /// Number of files that it has open.
     pub(crate) fn open_nodes(&self) -> usize {
         self.client.nodes.len()
+    }
+
+    /// Says that there will be no other server.
+    pub(crate) fn say_end(&self) {
+        self.memory.ended().store(1, Ordering::SeqCst);
+    }
+
+    /// Its place in memory that outlives the server.
+    pub(crate) fn slot(&self) -> Option<&Arc<Slot>> {
+        self.client.slot.as_ref()
     }
 
     /// Stops what would go on without the client.
@@ -204,12 +255,16 @@ impl Served {
     }
 
     /// Gives back what the client has noted as closed. What is not open is ignored.
-    fn close(&self) {
+    pub(crate) fn close(&self) {
         for place in 0..CLOSED_MAX {
             let place = self.memory.closed(place);
-            if place.load(Ordering::Relaxed) != 0 {
-                let node = place.swap(0, Ordering::Acquire);
-                self.client.close(Node(node.into()));
+            let node = place.load(Ordering::Acquire);
+            if node != 0 {
+                // A client that has written another number has the first one closed.
+                let taken = || {
+                    place.swap(0, Ordering::Acquire);
+                };
+                self.client.close_noted(Node(node.into()), taken);
             }
         }
     }
@@ -227,39 +282,42 @@ impl Served {
         let head = |at| self.memory.lane(lane, at).load(Ordering::Relaxed);
         let (number, len, who, umask) =
             (head(word::NUMBER), head(word::LEN) as usize, head(word::WHO), head(word::UMASK));
+        let (call, again) = (head(word::CALL), head(word::AGAIN) != 0);
         question.clear();
         self.memory.read(lane, len.min(ROOM), question);
+        let copy = |question: &mut Vec<u8>| {
+            let bytes = std::mem::take(question);
+            Question { lane, number, who, umask, call, again, bytes, parts: 0 }
+        };
         let is_plain = u16::try_from(number).is_ok();
         if !is_plain || self.held.load(Ordering::Relaxed) > 0 {
-            return self.special(Question {
-                lane,
-                number,
-                who,
-                umask,
-                bytes: std::mem::take(question),
-                parts: 0,
-            });
+            return self.special(copy(question));
         }
-        let waits = |question: &mut Vec<u8>| {
-            let bytes = std::mem::take(question);
-            self.hand_out(Question { lane, number, who, umask, bytes, parts: 0 })
-        };
-        if is_slow(number as u16) || len > LONG {
-            return waits(question);
+        if is_slow(number as u16) || len > LONG || again {
+            return self.hand_out(copy(question));
         }
         answer.clear();
-        match at_once(|| self.call(number as u16, (who, umask), question, answer)) {
-            AtOnce::Done(outcome) => match self.client.host.owed() {
-                None => {
-                    self.reply(lane, outcome, answer);
-                    Looked::Answered
+        let asked = Asked { lane, call };
+        let (number, whom) = (number as u16, (who, umask));
+        match at_once(|| self.call(number, whom, asked, question, answer)) {
+            AtOnce::Done(outcome) => {
+                let outcome = self.settle(number, asked, outcome);
+                match self.client.host.owed() {
+                    None => {
+                        self.reply(lane, outcome, answer);
+                        Looked::Answered
+                    }
+                    Some(owed) => {
+                        let answer = std::mem::take(answer);
+                        Looked::Waits(Work::Answer { lane, outcome, answer, owed })
+                    }
                 }
-                Some(owed) => {
-                    let answer = std::mem::take(answer);
-                    Looked::Waits(Work::Answer { lane, outcome, answer, owed })
-                }
-            },
-            AtOnce::Refused { .. } => waits(question),
+            }
+            AtOnce::Refused { .. } => {
+                // Nothing has been made.
+                noting::end();
+                self.hand_out(copy(question))
+            }
         }
     }
 
@@ -296,9 +354,18 @@ impl Served {
     /// Does what is left, on a thread that may wait.
     pub(crate) fn work(&self, work: Work) {
         match work {
-            Work::Question(Question { lane, number, who, umask, bytes, parts }) => {
+            Work::Question(question) => {
                 let mut answer = Vec::new();
-                let outcome = self.call(number as u16, (who, umask), &bytes, &mut answer);
+                let (asked, whom) = (question.asked(), (question.who, question.umask));
+                let (number, again) = (question.number as u16, question.again);
+                let Question { lane, bytes, parts, .. } = question;
+                let outcome = match again {
+                    true => self.call_again(number, whom, asked, &bytes, &mut answer),
+                    false => {
+                        let outcome = self.call(number, whom, asked, &bytes, &mut answer);
+                        self.settle(number, asked, outcome)
+                    }
+                };
                 self.let_go(parts);
                 self.of_user.fetch_sub(bytes.len() - parts, Ordering::Relaxed);
                 drop(bytes);
@@ -316,20 +383,80 @@ impl Served {
         }
     }
 
+    fn caller(&self, (who, umask): (u32, u32)) -> Result<Caller> {
+        let known = self.callers.lock().get(who as usize).cloned();
+        Ok(Caller { umask: umask & 0o777, ..known.ok_or(Code::Invalid)? })
+    }
+
+    /// Makes a call. If it changes anything, its outcome is to be settled.
+    #[inline]
     fn call(
         &self,
         number: u16,
-        (who, umask): (u32, u32),
+        whom: (u32, u32),
+        asked: Asked,
+        question: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<Numbers> {
+        let caller = self.caller(whom)?;
+        if is_noted(number) {
+            if self.unanswered.load(Ordering::Relaxed) & 1 << asked.lane != 0 {
+                self.forget_left(asked.lane);
+            }
+            self.client.note(asked, 0, None);
+        }
+        let call = || self.client.answer((number, asked), &caller, question, answer);
+        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked(number)))
+    }
+
+    /// The client has gone on since the call that was not answered.
+    #[cold]
+    fn forget_left(&self, lane: usize) {
+        if let Some((_, _, left)) = self.take_left(lane) {
+            left.answered();
+        }
+    }
+
+    fn take_left(&self, lane: usize) -> Option<(Asked, u8, Left)> {
+        self.unanswered.fetch_and(!(1 << lane), Ordering::Relaxed);
+        self.lanes[lane].left.lock().take()
+    }
+
+    /// Stores the outcome of a call for the next server.
+    #[inline]
+    fn settle(&self, number: u16, asked: Asked, outcome: Result<Numbers>) -> Result<()> {
+        if is_noted(number) {
+            self.client.settle(asked, Made::of(&outcome));
+        }
+        outcome.map(drop)
+    }
+
+    /// Makes a call that a server before this one may have made.
+    #[cold]
+    fn call_again(
+        &self,
+        number: u16,
+        whom: (u32, u32),
+        asked: Asked,
         question: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<()> {
-        let caller = {
-            let callers = self.callers.lock();
-            let known = callers.get(who as usize).cloned();
-            Caller { umask: umask & 0o777, ..known.ok_or(Code::Invalid)? }
+        let who = &self.caller(whom)?;
+        let mut cell = match self.take_left(asked.lane) {
+            Some((of, step, left)) if of == asked => Some((step, left)),
+            other => {
+                other.into_iter().for_each(|(_, _, left)| left.answered());
+                None
+            }
         };
-        let call = || self.client.answer(number, &caller, question, answer);
-        catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(panicked(number)))
+        let resent = Resent { number, asked, who, question };
+        let call = || self.client.answer_again(resent, &mut cell, answer);
+        let called = catch_unwind(AssertUnwindSafe(call));
+        let outcome = called.unwrap_or_else(|_| Err(panicked(number)));
+        let outcome = self.settle(number, asked, outcome);
+        // Not before its outcome is stored: a further server must find it.
+        cell.into_iter().for_each(|(_, left)| left.answered());
+        outcome
     }
 
     /// A question in parts, the rest of an answer, another caller.
@@ -404,6 +531,10 @@ impl Served {
 
     /// Writes an answer into its lane, and tells the client.
     fn reply(&self, lane: usize, outcome: Result<()>, answer: &mut Vec<u8>) {
+        if self.client.is_left() {
+            // The next server has the lane.
+            return;
+        }
         let failed = outcome.is_err();
         if let Err(error) = outcome {
             answer.clear();
@@ -453,8 +584,27 @@ impl Served {
     }
 }
 
+impl Lane {
+    /// Keeps a call that was not answered. Of two the later step counts: the other one is from a
+    /// server that has died while it made the call again.
+    fn keep(&self, asked: Asked, step: u8, left: Left) {
+        let mut kept = self.left.lock();
+        match &*kept {
+            Some((_, other, _)) if *other >= step => left.answered(),
+            _ => {
+                let before = kept.replace((asked, step, left));
+                before.into_iter().for_each(|(_, _, left)| left.answered());
+            }
+        }
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
+        if !self.client.is_left() {
+            // Its client has gone: nobody will ask.
+            (0..LANES).for_each(|lane| self.forget_left(lane));
+        }
         self.client.nodes.close_all(self.client.host.calls());
         // Questions in parts whose last part never came.
         self.of_user.fetch_sub(*self.held.get_mut(), Ordering::Relaxed);

@@ -13,19 +13,27 @@
 //!
 //! *Death.* A client that dies closes its socket, and all that it had open is given back. A client
 //! that finds its server dead learns it from the same socket.
+//!
+//! *The next server* of a volume with a keeper finds what the sessions of the dead one had
+//! ([`Restored`]), holds it, and waits for their clients: each as long as its process lives and has
+//! the session's memory, or for ten minutes if that cannot be seen.
 
-use crate::hello::{self, BELLS_MAX};
+use crate::calls::{Calls, Node};
+use crate::connect::ATTACH_MAX;
+use crate::hello::{self, BELLS_MAX, Ticket};
+use crate::kept::{Asked, Found, KeptSessions, Slot, parse};
 use crate::memory::Memory;
-use crate::peer::{groups_of, peer_of};
+use crate::nodes::{Nodes, release};
+use crate::peer::{Peer, groups_of, peer_of};
 use crate::serve::Host;
-use crate::served::{Looked, Served, Whose, Work};
+use crate::served::{Before, Looked, Served, Whose, Work};
 use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::thread::CpuSet;
 use shoal_base::{Code, Error, Result};
-use shoal_engine::Caller;
+use shoal_engine::{Caller, Generation, Ino, Left};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,6 +66,16 @@ const END_MAX: Duration = Duration::from_secs(10);
 /// Data of events that are of no session.
 const LISTENER: u64 = u64::MAX;
 const END: u64 = u64::MAX - 1;
+/// Set in the number of a session of a server before this one, in the data of an event.
+const DORMANT: u64 = 1 << 63;
+/// A client that does not come is looked at after the first time, and then each time after twice as
+/// long, up to the second one: it may have closed its session while there was no server.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+const LOOK_AFTER_MAX: Duration = Duration::from_mins(1);
+/// Time for which a session is kept whose client has not come, and whose process cannot be seen:
+/// one that makes a call looks for the server for [`ATTACH_MAX`].
+const UNSEEN_MAX: Duration = Duration::from_mins(10);
+const _: () = assert!(UNSEEN_MAX.as_secs() > 2 * ATTACH_MAX.as_secs());
 
 /// A server of sessions, until it is dropped.
 #[derive(Debug)]
@@ -81,8 +99,97 @@ pub struct Load {
     pub open: usize,
 }
 
+/// The sessions of a server before this one. What they have open is held, and must be given back
+/// if no server goes on with them ([`Restored::give_back`]).
+#[derive(Debug)]
+#[must_use = "what sessions have open is held"]
+pub struct Restored {
+    kept: Arc<KeptSessions>,
+    sessions: Vec<Dormant>,
+}
+
+/// A session whose client has not come yet.
+#[derive(Debug)]
+struct Dormant {
+    slot: Arc<Slot>,
+    nodes: Nodes,
+    calls: Vec<(Asked, u8, Left)>,
+    /// Readable when its process has ended; `None`: that cannot be seen.
+    process: Option<OwnedFd>,
+}
+
+impl Restored {
+    /// For a volume whose sessions begin with this server.
+    pub fn none(kept: Arc<KeptSessions>) -> Restored {
+        Restored { kept, sessions: Vec::new() }
+    }
+
+    /// Finds the sessions that a server before this one has left. `hold` takes a reference to an
+    /// inode of a generation, or fails if there is none: to be done before anything can be freed.
+    pub fn find(
+        kept: Arc<KeptSessions>,
+        calls: &dyn Calls,
+        hold: &dyn Fn(Ino, Generation) -> Result<Node>,
+    ) -> Restored {
+        let mut noted: HashMap<u32, Vec<(Asked, u8, Left)>> = HashMap::new();
+        for left in kept.ring().calls_left() {
+            if let Some((slot, asked, step)) = parse(left.unique) {
+                noted.entry(slot).or_default().push((asked, step, left));
+            }
+        }
+        let restore = |(slot, chunks): Found| {
+            let (nodes, closing) = Nodes::restored(slot.clone(), &chunks, hold);
+            closing.into_iter().for_each(|open| release(calls, open));
+            let calls = noted.remove(&slot.number()).unwrap_or_default();
+            let process = process_of(slot.peer(), slot.begun());
+            Dormant { slot, nodes, calls, process }
+        };
+        let sessions = kept.find().into_iter().map(restore).collect();
+        // Of sessions that have ended.
+        noted.into_values().flatten().for_each(|(_, _, left)| left.answered());
+        Restored { kept, sessions }
+    }
+
+    /// Ends all of them.
+    pub fn give_back(self, calls: &dyn Calls) {
+        self.sessions.into_iter().for_each(|session| session.give_back(calls));
+    }
+}
+
+/// Opens a process that has the number of a peer and began when that did. If it has ended since,
+/// the result is of another process or of none, and says that the peer is gone.
+fn process_of(peer: Peer, begun: u64) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(peer.pid.cast_signed())?;
+    if begun == 0 {
+        return None;
+    }
+    let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+    // After it has been opened: it is the same process as long as it is there.
+    match opened {
+        Ok(process) if peer.begun() == begun => Some(process),
+        Ok(_) | Err(rustix::io::Errno::SRCH) => ended_process(),
+        Err(_) => None,
+    }
+}
+
+/// A descriptor that is readable, as that of a process that has ended.
+fn ended_process() -> Option<OwnedFd> {
+    rustix::event::eventfd(1, EventfdFlags::CLOEXEC).ok()
+}
+
+impl Dormant {
+    fn give_back(self, calls: &dyn Calls) {
+        self.calls.into_iter().for_each(|(_, _, left)| left.answered());
+        self.nodes.close_all(calls);
+    }
+}
+
 struct Shared {
     host: Arc<dyn Host>,
+    /// Memory for the next server.
+    kept: Option<Arc<KeptSessions>>,
+    /// Sessions of the server before this one whose clients have not come yet, by their slots.
+    dormant: Mutex<HashMap<u32, Dormant>>,
     sessions: RwLock<HashMap<u64, Arc<Served>>>,
     next: AtomicU64,
     lookers: Vec<Looker>,
@@ -96,6 +203,8 @@ struct Shared {
     /// By user, threads that close descriptors which no session can have.
     closing: Arc<Mutex<HashMap<u32, usize>>>,
     ended: AtomicBool,
+    /// Another server goes on.
+    leaves: AtomicBool,
 }
 
 impl std::fmt::Debug for Shared {
@@ -141,6 +250,69 @@ impl Server {
     /// # Errors
     /// `EBUSY` if another process serves there; those of making a socket.
     pub fn start(path: &Path, host: Arc<dyn Host>) -> Result<Server> {
+        Server::begin(path, host, (None, Vec::new())).map_err(|(error, _)| error)
+    }
+
+    /// As [`Server::start`], for sessions that outlive their server. Those that a server before
+    /// this one has left go on.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; the sessions have been given back then.
+    pub fn keep(path: &Path, host: Arc<dyn Host>, restored: Restored) -> Result<Server> {
+        let Restored { kept, sessions } = restored;
+        let begun = Server::begin(path, host.clone(), (Some(kept), sessions));
+        begun.map_err(|(error, sessions)| {
+            sessions.into_iter().for_each(|session| session.give_back(host.calls()));
+            error
+        })
+    }
+
+    fn begin(
+        path: &Path,
+        host: Arc<dyn Host>,
+        (kept, sessions): (Option<Arc<KeptSessions>>, Vec<Dormant>),
+    ) -> Result<Server, (Error, Vec<Dormant>)> {
+        let (listener, shared) = match Shared::new(path, host, kept) {
+            Ok(made) => made,
+            Err(error) => return Err((error, sessions)),
+        };
+        let mut server = Server { shared, threads: Vec::new(), path: path.to_owned() };
+        // From here on they end with the server.
+        let by_slot = sessions.into_iter().map(|session| (session.slot.number(), session));
+        *server.shared.dormant.lock() = by_slot.collect();
+        server.run(listener).map_err(|error| (error, Vec::new()))?;
+        Ok(server)
+    }
+
+    fn run(&mut self, listener: OwnedFd) -> Result<()> {
+        let shared = self.shared.clone();
+        for number in 0..shared.lookers.len() {
+            let shared = shared.clone();
+            self.spawn(format!("shoal-look-{number}"), move || shared.look(number))?;
+        }
+        self.spawn("shoal-door".to_owned(), move || {
+            if let Err(error) = shared.accept(&listener) {
+                tracing::error!(%error, "no more sessions are accepted");
+            }
+        })
+    }
+
+    /// Ends this server so that another one can go on with its sessions: calls in work are
+    /// answered, and nothing is given back. Sessions that do not outlive their server end.
+    pub fn leave(self) {
+        if let Some(kept) = &self.shared.kept {
+            self.shared.leaves.store(true, Ordering::SeqCst);
+            tracing::debug!(?kept, "sessions are left to the next server");
+        }
+    }
+}
+
+impl Shared {
+    fn new(
+        path: &Path,
+        host: Arc<dyn Host>,
+        kept: Option<Arc<KeptSessions>>,
+    ) -> Result<(OwnedFd, Arc<Shared>)> {
         let listener = listen(path)?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let lookers = (0..processors.min(BELLS_MAX)).map(|_| {
@@ -152,6 +324,9 @@ impl Server {
         });
         let shared = Arc::new(Shared {
             host,
+            kept,
+            dormant: Mutex::default(),
+            leaves: AtomicBool::new(false),
             sessions: RwLock::default(),
             next: AtomicU64::new(0),
             lookers: lookers.collect::<Result<_>>()?,
@@ -165,20 +340,11 @@ impl Server {
             closing: Arc::default(),
             ended: AtomicBool::new(false),
         });
-        let mut server =
-            Server { shared: shared.clone(), threads: Vec::new(), path: path.to_owned() };
-        for number in 0..shared.lookers.len() {
-            let shared = shared.clone();
-            server.spawn(format!("shoal-look-{number}"), move || shared.look(number))?;
-        }
-        server.spawn("shoal-door".to_owned(), move || {
-            if let Err(error) = shared.accept(&listener) {
-                tracing::error!(%error, "no more sessions are accepted");
-            }
-        })?;
-        Ok(server)
+        Ok((listener, shared))
     }
+}
 
+impl Server {
     fn spawn(&mut self, name: String, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let thread = std::thread::Builder::new().name(name).spawn(work);
         self.threads.push(thread.map_err(|e| failed("no thread", e))?);
@@ -216,9 +382,21 @@ impl Drop for Server {
             let _ = thread.join();
         }
         self.shared.sessions.read().values().for_each(|session| session.stop());
+        let leaves = self.shared.leaves.load(Ordering::SeqCst);
         self.shared.crew.end();
+        if let Some(kept) = self.shared.kept.as_ref().filter(|_| leaves) {
+            kept.leave();
+        }
+        let dormant = std::mem::take(&mut *self.shared.dormant.lock());
+        if !leaves {
+            let calls = self.shared.host.calls();
+            dormant.into_values().for_each(|session| session.give_back(calls));
+        }
         let sessions = std::mem::take(&mut *self.shared.sessions.write());
         for session in sessions.into_values() {
+            if !leaves {
+                session.say_end();
+            }
             // Its client learns it also if a call that hangs keeps the session.
             let _ = rustix::net::shutdown(&session.socket, rustix::net::Shutdown::Both);
         }
@@ -231,6 +409,15 @@ fn sessions_max(bells: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let descriptors = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     (descriptors / 2 / (bells + 1)).clamp(2, SESSIONS_MAX)
+}
+
+/// Makes a secret; `None`: the system has no random bytes.
+fn secret() -> Option<[u64; 2]> {
+    let mut bytes = [0; 16];
+    let read = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    let (words, _) = bytes.as_chunks::<8>();
+    let secret = [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])];
+    (read == Ok(bytes.len())).then_some(secret)
 }
 
 /// Makes the socket.
@@ -270,9 +457,13 @@ impl Shared {
         let mut found = Vec::with_capacity(64);
         // Connections whose question has not come. The oldest goes when there are too many.
         let mut pending: BTreeMap<u64, OwnedFd> = BTreeMap::new();
+        let (begun, mut look) = (Instant::now(), (Instant::now() + LOOK_AFTER, LOOK_AFTER));
+        self.watch_dormant()?;
         while !self.ended.load(Ordering::SeqCst) {
             found.clear();
-            match epoll::wait(&self.door, rustix::buffer::spare_capacity(&mut found), None) {
+            let at_most = self.look_after(begun, &mut look);
+            let space = rustix::buffer::spare_capacity(&mut found);
+            match epoll::wait(&self.door, space, at_most.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(failed("no events", e)),
             }
@@ -280,6 +471,7 @@ impl Shared {
                 match event.data.u64() {
                     END => {}
                     LISTENER => self.connected(listener, &mut pending),
+                    id if id & DORMANT != 0 => self.give_up((id & !DORMANT) as u32),
                     id => match pending.remove(&id) {
                         Some(socket) => {
                             if let Err(error) = self.welcome(id, socket) {
@@ -292,6 +484,51 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Watches the processes of sessions whose clients have not come yet.
+    fn watch_dormant(&self) -> Result<()> {
+        for (slot, session) in &*self.dormant.lock() {
+            if let Some(process) = &session.process {
+                let id = DORMANT | u64::from(*slot);
+                watch(&self.door, process, id, epoll::EventFlags::IN)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up sessions whose clients will not come. `look`: when, and after how long, to look at
+    /// them. Returns how long to wait until the next time.
+    fn look_after(&self, begun: Instant, look: &mut (Instant, Duration)) -> Option<Timespec> {
+        let now = Instant::now();
+        if now >= look.0 {
+            let is_over = |session: &Dormant| match session.process {
+                Some(_) => !Memory::is_in(session.slot.peer().pid, session.slot.memory()),
+                None => now - begun >= UNSEEN_MAX,
+            };
+            let over: Vec<u32> = {
+                let dormant = self.dormant.lock();
+                dormant.iter().filter(|(_, it)| is_over(it)).map(|(slot, _)| *slot).collect()
+            };
+            over.into_iter().for_each(|slot| self.give_up(slot));
+            look.1 = (look.1 * 2).min(LOOK_AFTER_MAX);
+            look.0 = now + look.1;
+        }
+        if self.dormant.lock().is_empty() {
+            return None;
+        }
+        let left = look.0.saturating_duration_since(now);
+        let tv_sec = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+        Some(Timespec { tv_sec, tv_nsec: left.subsec_nanos().into() })
+    }
+
+    /// Ends a session whose client will not come.
+    fn give_up(&self, slot: u32) {
+        let Some(session) = self.dormant.lock().remove(&slot) else { return };
+        let peer = session.slot.peer();
+        tracing::info!(pid = peer.pid, uid = peer.uid, "a session's client has not come again");
+        // Others would wait while all that it had open is closed.
+        self.crew.give(Job::GiveUp(session, self.host.clone()));
     }
 
     /// A client has connected: its question is waited for.
@@ -318,36 +555,37 @@ impl Shared {
         }
     }
 
-    /// Begins a session.
+    /// Begins a session, or goes on with one.
     fn welcome(self: &Arc<Self>, id: u64, socket: OwnedFd) -> Result<()> {
-        let (memory, whose) = match self.admit(&socket) {
+        let ((memory, ino), ticket, whose) = match self.admit(&socket) {
             Ok(admitted) => admitted,
-            Err(error) => {
-                // What has not been taken is thrown away, and its descriptors with it: closed with
-                // it, the socket would lose the reason.
-                let flags = rustix::net::RecvFlags::DONTWAIT;
-                let _ = rustix::net::recv(&socket, &mut [0u8; 16], flags);
-                // A client that has gone needs no reason.
-                let _ = hello::answer(&socket, Err(&error));
-                return Err(error);
-            }
+            Err(error) => return self.refuse(&socket, error),
         };
         let volume = self.host.calls().volume_id(&Caller::root())?;
         let bells: Vec<OwnedFd> = self.lookers.iter().map(|_| bell()).collect::<Result<_>>()?;
-        for (looker, bell) in self.lookers.iter().zip(&bells) {
+        let (before, ticket) = match self.before(whose.0, ticket) {
+            Ok(before) => before,
+            Err(error) => return self.refuse(&socket, error),
+        };
+        before.slot.iter().for_each(|slot| slot.set_memory(ino));
+        let parts = (socket, memory, bells);
+        let session = Arc::new(Served::new(id, self.host.clone(), whose, parts, before));
+        // What was noted before comes first: the numbers of its nodes are used again.
+        session.close();
+        for (looker, bell) in self.lookers.iter().zip(&session.bells) {
             // Each ring is told once, and the bell is never read: a client may make that wait.
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
             watch(&looker.events, bell, id, flags)?;
         }
-        let parts = (socket, memory, bells);
-        let session = Arc::new(Served::new(id, self.host.clone(), whose, parts));
         self.sessions.write().insert(id, session.clone());
         let data = epoll::EventData::new_u64(id);
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
         let watched = epoll::modify(&self.door, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
+        let life = session.slot().map(|slot| slot.kept().life());
         let told = watched.and_then(|()| {
-            hello::answer(&session.socket, Ok((volume, self.host.device(), &bells)))
+            let kept = ticket.zip(life);
+            hello::answer(&session.socket, Ok((volume, self.host.device(), &bells, kept)))
         });
         if told.is_err() {
             self.farewell(id);
@@ -355,8 +593,51 @@ impl Shared {
         told.map_err(|e| failed("a connection", e))
     }
 
+    /// Tells a client why it has no session.
+    fn refuse(&self, socket: &OwnedFd, error: Error) -> Result<()> {
+        // What has not been taken is thrown away, and its descriptors with it: closed with it, the
+        // socket would lose the reason.
+        let flags = rustix::net::RecvFlags::DONTWAIT;
+        let _ = rustix::net::recv(socket, &mut [0u8; 16], flags);
+        // A client that has gone needs no reason.
+        let _ = hello::answer(socket, Err(&error));
+        Err(error)
+    }
+
+    /// Finds what a session has from servers before this one, and its ticket for the next.
+    fn before(&self, peer: Peer, ticket: Option<Ticket>) -> Result<(Before, Option<Ticket>)> {
+        let Some(ticket) = ticket else { return Ok(self.place(peer)) };
+        let mut dormant = self.dormant.lock();
+        let is_its = |session: &Dormant| session.slot.is_of(peer, ticket.secret);
+        if !dormant.get(&ticket.slot).is_some_and(is_its) {
+            let message = "this server has no session of this ticket and process: connect anew";
+            return Err(Error::refused(Code::Stale, message));
+        }
+        let found = dormant.remove(&ticket.slot).ok_or(Code::Stale)?;
+        drop(dormant);
+        if let Some(process) = &found.process {
+            let _ = epoll::delete(&self.door, process);
+        }
+        found.slot.attach();
+        let Dormant { slot, nodes, calls, .. } = found;
+        Ok((Before { slot: Some(slot), nodes, calls }, Some(ticket)))
+    }
+
+    /// Finds a place for a new session in memory that outlives the server. Without one, it ends
+    /// with this server.
+    fn place(&self, peer: Peer) -> (Before, Option<Ticket>) {
+        let place = self.kept.as_ref().and_then(|kept| {
+            let secret = secret()?;
+            Some((kept.claim(peer, secret)?, secret))
+        });
+        let Some((slot, secret)) = place else { return (Before::default(), None) };
+        let ticket = Ticket { slot: slot.number(), secret };
+        let nodes = Nodes::kept(slot.clone());
+        (Before { slot: Some(slot), nodes, calls: Vec::new() }, Some(ticket))
+    }
+
     /// Decides who may have a session.
-    fn admit(&self, socket: &OwnedFd) -> Result<(Memory, Whose)> {
+    fn admit(&self, socket: &OwnedFd) -> Result<((Memory, u64), Option<Ticket>, Whose)> {
         let peer = peer_of(socket).map_err(|e| failed("who has connected", e))?;
         let groups = groups_of(socket).map_err(|e| failed("who has connected", e))?;
         // Before anything is taken that the client has sent.
@@ -384,19 +665,19 @@ impl Shared {
             }
             of_user().next().map(|other| other.of_user.clone()).unwrap_or_default()
         };
-        let memory = self.memory_of(socket, peer.uid)?;
-        Ok((memory, (peer, groups, of_user)))
+        let (memory, ticket) = self.memory_of(socket, peer.uid)?;
+        Ok((memory, ticket, (peer, groups, of_user)))
     }
 
     /// Takes the memory of a client.
-    fn memory_of(&self, socket: &OwnedFd, uid: u32) -> Result<Memory> {
+    fn memory_of(&self, socket: &OwnedFd, uid: u32) -> Result<((Memory, u64), Option<Ticket>)> {
         if self.closing.lock().get(&uid).is_some_and(|threads| *threads >= CLOSING_MAX) {
             let message = format!("what user {uid} has sent before is still being closed");
             return Err(Error::refused(Code::Again, message));
         }
         let mut others = Vec::new();
-        let memory = hello::take(socket, &mut others).and_then(|file| {
-            let memory = Memory::of_client(file.as_fd());
+        let memory = hello::take(socket, &mut others).and_then(|(file, ticket)| {
+            let memory = Memory::of_client(file.as_fd()).map(|memory| (memory, ticket));
             // That of a session is closed without waiting for anybody.
             if memory.is_err() {
                 others.push(file);
@@ -479,7 +760,7 @@ impl Shared {
         let mut at = 0;
         while at < mine.len() {
             if mine[at].gone.load(Ordering::SeqCst) {
-                self.crew.give(mine.swap_remove(at), Work::Forget);
+                self.crew.give(Job::Session(mine.swap_remove(at), Work::Forget));
             } else {
                 at += 1;
             }
@@ -541,7 +822,7 @@ impl Shared {
                         Looked::Answered => now = true,
                         Looked::Waits(work) => {
                             now = true;
-                            self.crew.give(session.clone(), work);
+                            self.crew.give(Job::Session(session.clone(), work));
                         }
                     }
                 }
@@ -581,6 +862,23 @@ impl Shared {
     }
 }
 
+/// Work for a thread that may wait.
+enum Job {
+    /// Of a session.
+    Session(Arc<Served>, Work),
+    /// The end of a session whose client has not come.
+    GiveUp(Dormant, Arc<dyn Host>),
+}
+
+impl Job {
+    fn make(self) {
+        match self {
+            Job::Session(session, work) => session.work(work),
+            Job::GiveUp(session, host) => session.give_back(host.calls()),
+        }
+    }
+}
+
 /// Threads that may wait.
 #[derive(Default)]
 struct Crew {
@@ -592,16 +890,16 @@ struct Crew {
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Arc<Served>, Work)>,
+    waiting: VecDeque<Job>,
     threads: usize,
     idle: usize,
     ended: bool,
 }
 
 impl Crew {
-    fn give(self: &Arc<Self>, session: Arc<Served>, work: Work) {
+    fn give(self: &Arc<Self>, job: Job) {
         let mut queue = self.queue.lock();
-        queue.waiting.push_back((session, work));
+        queue.waiting.push_back(job);
         if queue.idle >= queue.waiting.len() {
             self.work.notify_one();
             return;
@@ -619,14 +917,14 @@ impl Crew {
             self.queue.lock().threads -= 1;
             // Without any other, this thread has to wait.
             if self.queue.lock().threads == 0
-                && let Some((session, work)) = self.take()
+                && let Some(job) = self.take()
             {
-                session.work(work);
+                job.make();
             }
         }
     }
 
-    fn take(&self) -> Option<(Arc<Served>, Work)> {
+    fn take(&self) -> Option<Job> {
         self.queue.lock().waiting.pop_front()
     }
 
@@ -637,11 +935,10 @@ impl Crew {
         }
         let mut queue = self.queue.lock();
         loop {
-            if let Some((session, work)) = queue.waiting.pop_front() {
+            if let Some(job) = queue.waiting.pop_front() {
                 drop(queue);
                 // One that panics leaves its question without an answer, and the others alone.
-                let _ = catch_unwind(AssertUnwindSafe(|| session.work(work)));
-                drop(session);
+                let _ = catch_unwind(AssertUnwindSafe(|| job.make()));
                 queue = self.queue.lock();
                 continue;
             }

@@ -3,6 +3,7 @@
 //! A change may take minutes, so the question that begins it is answered at once, and the thread
 //! that has answered it then makes the change. The client asks for the progress. When the client
 //! dies or the server ends, the change stops after the present step, as when its watcher breaks.
+//! When the server dies, the client learns that a part may have been made: it is not gone on with.
 
 use crate::calls::{Calls, Node};
 use crate::nodes::close;
@@ -51,7 +52,19 @@ struct State {
 
 /// The changes of a session.
 #[derive(Default)]
-pub(crate) struct Trees(Mutex<Table>);
+pub(crate) struct Trees {
+    table: Mutex<Table>,
+    /// Number of the first: those below were begun at a server before this one.
+    first: u32,
+}
+
+/// The error of a change whose server has died.
+#[cold]
+pub(crate) fn cut_off() -> Error {
+    let message = "the server that made this change of a tree has died, and a part of it may have \
+                   been made: make it again";
+    Error::refused(Code::Io, message)
+}
 
 #[derive(Default)]
 struct Table {
@@ -62,6 +75,11 @@ struct Table {
 }
 
 impl Trees {
+    /// The changes of a session, with numbers from `first` on.
+    pub(crate) fn from(first: u32) -> Trees {
+        Trees { first, ..Trees::default() }
+    }
+
     /// Begins a change of a node of the volume, which [`Trees::run`] makes. Returns its number.
     pub(crate) fn begin(
         &self,
@@ -70,7 +88,7 @@ impl Trees {
         dir: Node,
         change: TreeChange,
     ) -> Result<u32> {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         let free = table.trees.iter().position(Option::is_none);
         if table.ended || free.is_none() && table.trees.len() == TREES_MAX {
             let message = format!("a session makes at most {TREES_MAX} changes of trees at a time");
@@ -86,21 +104,24 @@ impl Trees {
             table.trees.len() - 1
         });
         table.trees[number] = Some(tree);
-        Ok(number as u32)
+        Ok(self.first + number as u32)
     }
 
     /// Takes a change that has begun, to be made by [`Tree::run`].
     pub(crate) fn begun(&self) -> Option<Arc<Tree>> {
-        self.0.lock().begun.pop()
+        self.table.lock().begun.pop()
     }
 
     fn get(&self, number: u32) -> Result<Arc<Tree>> {
-        let tree = self.0.lock().trees.get(number as usize).cloned().flatten();
+        let place = number.checked_sub(self.first).ok_or_else(cut_off)?;
+        let tree = self.table.lock().trees.get(place as usize).cloned().flatten();
         tree.ok_or_else(|| Code::BadHandle.into())
     }
 
     fn remove(&self, number: u32) {
-        if let Some(place) = self.0.lock().trees.get_mut(number as usize) {
+        if let Some(place) = number.checked_sub(self.first)
+            && let Some(place) = self.table.lock().trees.get_mut(place as usize)
+        {
             *place = None;
         }
     }
@@ -123,7 +144,7 @@ impl Trees {
 
     /// Stops all of them, for good.
     pub(crate) fn end(&self) {
-        let mut table = self.0.lock();
+        let mut table = self.table.lock();
         table.ended = true;
         table.trees.iter().flatten().for_each(|tree| tree.stop());
     }

@@ -96,9 +96,9 @@ KEEPER:
   the locks of the volume and the changes that are not on disk yet. When the server is killed, the
   keeper starts another one, and programs on the mount go on after a pause of a fraction of a
   second: no call fails, and nothing that had returned is lost, synced or not. Open files, locks,
-  working directories and unlinked files in use live on. A server that dies three times before it
-  serves is given up: callers get an error, 'shoal info' has the reason, and the next mount recovers
-  what is in the ring.
+  working directories and unlinked files in use live on, and so do the sessions of programs that use
+  the library. A server that dies three times before it serves is given up: callers get an error,
+  'shoal info' has the reason, and the next mount recovers what is in the ring.
 
   'shoal remount --takeover DIR' has the shoal that is called serve the mount in place of the one
   that does, as after an upgrade.
@@ -289,9 +289,16 @@ WHAT IT IS FOR:
   of --socket. Who connects is known by the kernel; every call is checked for that user. Without
   --allow-other only this user and the superuser may connect.
 
-  It ends by SIGTERM, SIGINT or Ctrl-C, and closes the volume. If it is killed, the next open of the
-  volume finds every call that had returned, unless the machine is restarted before. Those who are
-  connected get an error, and connect anew.
+  It ends by SIGTERM, SIGINT or Ctrl-C, and closes the volume.
+
+KEEPER:
+  Two processes serve: the server, and a small one that keeps what must outlive it. When the server
+  is killed, the keeper starts another one, and sessions go on after a pause of a fraction of a
+  second: open files stay open, and each call is made exactly once. A server that dies three times
+  before it serves is given up. --keeper off has none, and there is none for a volume that is
+  read-only or in a bucket (--keeper on refuses these). Then, or if both processes are killed, those
+  who are connected get an error, and connect anew; the next open of the volume finds every call
+  that had returned, unless the machine is restarted before.
 
 EXIT STATUS:
   0   Was told to end; the volume is closed.
@@ -324,6 +331,9 @@ pub(crate) struct ServeArgs {
     /// Change nothing on the volume
     #[arg(long, short)]
     pub read_only: bool,
+    /// A keeper starts another server when this one is killed, and sessions go on [default: auto]
+    #[arg(long, value_name = "WISH", hide_possible_values = true)]
+    pub keeper: Option<WithKeeper>,
     /// Memory for metadata, as 2G [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub cache: Option<u64>,
@@ -333,6 +343,20 @@ pub(crate) struct ServeArgs {
     /// Least severity that is logged
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: LogLevel,
+    /// Serve for a keeper, whose socket is standard input; its standing with the kernel's killer
+    #[arg(long, hide = true, value_name = "OOM_SCORE_ADJ")]
+    pub kept: Option<String>,
+}
+
+/// The wish for a keeper of a volume that is served.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WithKeeper {
+    /// If there can be one
+    Auto,
+    /// Or the command fails
+    On,
+    /// None
+    Off,
 }
 
 const REMOUNT_AFTER: &str = "\

@@ -1,5 +1,5 @@
-//! The keeper: a process that holds what must outlive the server of a mount, and starts another one
-//! when it dies.
+//! The keeper: a process that holds what must outlive the server of a mount, or of a volume that is
+//! served without one, and starts another one when it dies.
 //!
 //! It holds the connection to the kernel, the locks of the volume and the memory of the journal's
 //! ring, which the server has sent it (`keeping.rs`), and knows nothing of their use. So it has
@@ -76,8 +76,19 @@ struct Successor {
     client: UnixStream,
 }
 
+/// The things that a keeper keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keeps {
+    /// A mount, at this directory.
+    Mount,
+    /// A volume that is served without one, at this place.
+    Volume,
+}
+
 /// The keeper of one mount.
 struct Keeper {
+    /// The kind of what it keeps.
+    keeps: Keeps,
     directory: PathBuf,
     arguments: Vec<OsString>,
     /// The executable of the servers; the last one that has served.
@@ -109,7 +120,7 @@ struct Keeper {
 
 /// Keeps the mount of a server that is started with these arguments, until it has ended.
 pub(crate) fn run(
-    directory: PathBuf,
+    (keeps, directory): (Keeps, PathBuf),
     arguments: Vec<OsString>,
     background: bool,
     given_up: Option<GivenUp>,
@@ -130,6 +141,7 @@ pub(crate) fn run(
     let program = File::open("/proc/self/exe").map_err(cannot)?.into();
     let oom_score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     let keeper = Keeper {
+        keeps,
         directory,
         arguments,
         program,
@@ -388,7 +400,9 @@ impl Keeper {
             file.write(&format!("{now}, on {name}: servers died; the last by {}", self.last));
         }
         // The connection ends with its last descriptor; the directory is free at once.
-        if let Err(error) = shoal_fuse::unmount_lazy(&directory) {
+        if self.keeps == Keeps::Mount
+            && let Err(error) = shoal_fuse::unmount_lazy(&directory)
+        {
             tracing::error!(%error, "not unmounted");
         }
         self.teller.tell(Some(why));

@@ -19,7 +19,7 @@ use shoal_fuse::{MountOptions, OtherMount, Server, Unmount, Unmounted};
 
 use crate::args::{MountArgs, UmountArgs};
 use crate::commands::end::{End, Waiter};
-use crate::commands::keeper;
+use crate::commands::keeper::{self, Keeps};
 use crate::commands::serve::{self, KeeperWish, Plan, READY, Role};
 use crate::direct;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
@@ -50,7 +50,8 @@ pub(crate) fn mount(args: &MountArgs) -> Result<u8> {
             serve::prepare_keeper(&plan, args.report_ready)?;
             let arguments = server_arguments(&plan, args);
             let given_up = GivenUp::of(&plan.volume);
-            keeper::run(plan.directory, arguments, args.report_ready, given_up)
+            let mount = (Keeps::Mount, plan.directory);
+            keeper::run(mount, arguments, args.report_ready, given_up)
         }
         _ => serve::run(&plan, args.report_ready),
     }

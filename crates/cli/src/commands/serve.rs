@@ -10,7 +10,7 @@
 //!   waiting for ever, and the next mount recovers the durable state.
 
 mod follow;
-mod kept;
+pub(crate) mod kept;
 
 pub(crate) use follow::{Role, check as check_role, promote, run as run_following};
 pub(crate) use kept::run as run_kept;
@@ -137,7 +137,7 @@ pub(crate) fn run(plan: &Plan, report: bool) -> Result<u8> {
     let mount = match mounted {
         Ok(mount) => mount,
         Err(error) => {
-            close(volume, plan)?;
+            close(volume, &plan.volume)?;
             return Err(Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED));
         }
     };
@@ -169,7 +169,7 @@ fn finish(
         // The threads have ended but the mount has not.
         leave(directory);
     }
-    let closed = volume.map_or(Ok(()), |volume| close(volume, plan));
+    let closed = volume.map_or(Ok(()), |volume| close(volume, &plan.volume));
     teller.tell(closed.as_ref().err().and_then(Failure::line));
     closed?;
     let volume = plan.volume.display();
@@ -261,7 +261,7 @@ fn tell_starter(notice: &str) {
 }
 
 /// Closes the volume once all other threads have released it.
-fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
+pub(crate) fn close(mut volume: Arc<Volume>, path: &Path) -> Result<()> {
     let started = Instant::now();
     let result = loop {
         match Arc::try_unwrap(volume) {
@@ -275,8 +275,8 @@ fn close(mut volume: Arc<Volume>, plan: &Plan) -> Result<()> {
         }
     };
     result.map_err(|error| {
-        tracing::error!(volume = %plan.volume.display(), %error, "closing failed");
-        Failure::volume(plan.volume.display(), &error)
+        tracing::error!(volume = %path.display(), %error, "closing failed");
+        Failure::volume(path.display(), &error)
     })
 }
 
@@ -333,7 +333,7 @@ fn end_on_signal(
 }
 
 /// Ends the process when any of its threads panics. `directory`: of a mount that ends with it.
-fn end_on_panic(directory: Option<&Path>) {
+pub(crate) fn end_on_panic(directory: Option<&Path>) {
     let (panicked, panics): (Sender<()>, _) = mpsc::channel();
     let directory = directory.map(Path::to_owned);
     // The thread that panics may hold any lock, so another one does the work.
@@ -370,6 +370,6 @@ fn end_on_panic(directory: Option<&Path>) {
     }));
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     thread::Builder::new().name(name.into()).spawn(work).map(drop)
 }

@@ -1,19 +1,24 @@
 //! `shoal serve`: a volume for other processes, without a mount.
 
+mod kept;
+
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use shoal::raw::is_bucket;
 use shoal::{ServeOptions, Volume};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::args::{LogFormat, ServeArgs};
+use crate::args::{LogFormat, ServeArgs, WithKeeper};
+use crate::commands::keeper::{self, Keeps};
 use crate::direct::{self, Direct};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
-use crate::rings;
+use crate::rings::{self, GivenUp};
 use crate::tags;
 
 /// Serves a volume until it is told to end.
@@ -28,9 +33,19 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     };
     let cannot =
         |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
+    let path = tags::resolve(&args.volume)?;
+    if has_keeper(args, &path)? && args.kept.is_none() {
+        logging::start(destination, args.log_level, LogFormat::Text);
+        let _ = rustix::thread::set_name(c"shoal-keeper");
+        let given_up = GivenUp::of(&path);
+        return keeper::run((Keeps::Volume, path.clone()), arguments(args, &path), false, given_up);
+    }
     // Before the volume is opened: from then on it is closed in any case.
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(cannot)?;
-    let path = tags::resolve(&args.volume)?;
+    if let Some(oom_score) = &args.kept {
+        let begin_log = || logging::start(destination, args.log_level, LogFormat::Text);
+        return kept::run(args, &path, oom_score, (signals, begin_log));
+    }
     let (volume, ring) = open(args, &path)?;
     // What fails until here is said in one line.
     logging::start(destination, args.log_level, LogFormat::Text);
@@ -56,6 +71,42 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     }
     served.and(closed)?;
     Ok(OK)
+}
+
+/// Returns whether a keeper is wanted, and can be.
+fn has_keeper(args: &ServeArgs, path: &Path) -> Result<bool> {
+    let refused = match args.read_only {
+        // The ring holds what is not written yet; what is written and not flushed is in the memory
+        // of the server, not in a file that outlives it.
+        _ if is_bucket(path) => "cannot be with a volume in a bucket",
+        true => "cannot be with --read-only",
+        false => return Ok(args.keeper != Some(WithKeeper::Off)),
+    };
+    match args.keeper {
+        Some(WithKeeper::On) => Err(Failure::usage("--keeper on", refused)),
+        Some(WithKeeper::Auto | WithKeeper::Off) | None => Ok(false),
+    }
+}
+
+/// Returns the command line of the servers.
+fn arguments(args: &ServeArgs, path: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["serve".into()];
+    if let Some(socket) = &args.socket {
+        arguments.extend(["--socket".into(), socket.into()]);
+    }
+    if args.allow_other {
+        arguments.push("--allow-other".into());
+    }
+    if let Some(bytes) = args.cache {
+        arguments.extend(["--cache".into(), bytes.to_string().into()]);
+    }
+    if let Some(log) = &args.log {
+        arguments.extend(["--log".into(), log.into()]);
+    }
+    let level = args.log_level.to_possible_value();
+    arguments.extend(level.map(|level| format!("--log-level={}", level.get_name()).into()));
+    arguments.extend(["--".into(), path.into()]);
+    arguments
 }
 
 /// Opens the volume. What is not synced lies in a ring that outlives this process, where there is a

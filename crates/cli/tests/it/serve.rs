@@ -1,21 +1,21 @@
-//! `shoal serve`, and sessions of a mount whose server is replaced.
+//! `shoal serve`. Sessions of a mount whose server is replaced: `keeper/deaths.rs`.
 
 use crate::common::Scratch;
-use crate::keeper::{kill_server, mounted};
+use crate::keeper::kill_server_of;
 use rustix::process::{Pid, Signal, kill_process};
-use shoal::{Credentials, Volume};
+use shoal::{Credentials, FileOptions, Volume};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-/// A process that serves a volume.
-struct Serving {
+/// A process that serves a volume, or the keeper of one.
+pub(crate) struct Serving {
     child: Child,
-    socket: PathBuf,
+    pub socket: PathBuf,
 }
 
 impl Serving {
-    fn start(scratch: &Scratch, arguments: &[&str]) -> Serving {
+    pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Serving {
         let socket = scratch.path("socket");
         let mut command = scratch.command(["serve", "v", "--socket"]);
         command.arg(&socket).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -27,7 +27,11 @@ impl Serving {
         Serving { child, socket }
     }
 
-    fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
         kill_process(pid, signal).expect("signalled");
         self.child.wait().expect("waited").code()
@@ -50,6 +54,8 @@ fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     assert!(info.contains("closed          yes"), "{info}");
     scratch.shoal(["serve", "missing"]).fails(2, &["missing"]);
     scratch.shoal(["serve", "v", "--socket", "no/such/place"]).fails(1, &["no/such/place"]);
+    let refused = scratch.shoal(["serve", "v", "--read-only", "--keeper", "on"]);
+    refused.fails(2, &["--keeper on", "--read-only"]);
 }
 
 /// Commands for a volume that they open, and for one that is served, one after another.
@@ -179,7 +185,7 @@ fn commands_do_the_same_by_a_session() {
 #[test]
 fn a_killed_server_loses_nothing() {
     let scratch = Scratch::with_volume();
-    let serving = Serving::start(&scratch, &[]);
+    let serving = Serving::start(&scratch, &["--keeper", "off"]);
     let volume = Volume::connect(&serving.socket).expect("connected");
     let root = volume.root(Credentials::current());
     for n in 0..100 {
@@ -197,30 +203,43 @@ fn a_killed_server_loses_nothing() {
     scratch.shoal(["fsck", "v"]).ok();
 }
 
-/// The mount goes on after its server was killed, and takes sessions again; what sessions had been
-/// told is there.
+/// Open files stay open when the server dies, and are freed when their client has closed them.
 #[test]
-fn sessions_of_a_mount_begin_anew_with_the_next_server() {
-    let Some(scratch) = mounted("keeper=on") else { return };
-    let mount = scratch.path("m");
-    for round in 0..3 {
-        let volume = Volume::connect(&mount).expect("connected");
-        let root = volume.root(Credentials::current());
-        for n in 0..50 {
-            root.write(format!("{round}-{n}"), format!("{n}")).expect("written");
-        }
-        kill_server(&mount);
-        // The kernel waits for the next server, and so do we: then there is a new socket.
-        assert_eq!(std::fs::read(mount.join(format!("{round}-7"))).expect("read"), b"7");
-        assert!(root.exists("x").is_err(), "the old session is over");
-        let again =
-            shoal_skip::wait_for("a session with the next server", || Volume::connect(&mount).ok());
-        let root = again.root(Credentials::current());
-        for n in 0..50 {
-            let found = root.read(format!("{round}-{n}")).expect("kept");
-            assert_eq!(found, format!("{n}").as_bytes());
-        }
+fn open_files_of_a_served_volume_stay_open() {
+    let scratch = Scratch::with_volume();
+    let serving = Serving::start(&scratch, &[]);
+    let root = |serving: &Serving| {
+        let volume = Volume::connect(&serving.socket).expect("connected");
+        volume.root(Credentials::current())
+    };
+    let (top, other) = (root(&serving), root(&serving));
+    let options = FileOptions::new().read(true).write(true).create_new(true);
+    let file = options.open(&top, "gone").expect("made");
+    let forgotten = options.open(&other, "forgotten").expect("made");
+    forgotten.write_all_at(&[7; 3_000_000], 0).expect("written");
+    let free = || {
+        let connect = || Volume::connect(&serving.socket).ok();
+        let volume = shoal_skip::wait_for("a server", connect);
+        volume.usage().expect("usage").bytes_available
+    };
+    for name in ["gone", "forgotten"] {
+        top.remove_file(name).expect("removed");
     }
-    scratch.umount("m");
+    let before = free();
+    for round in 0..3u64 {
+        kill_server_of(serving.pid());
+        file.write_all_at(b"text", round * 4).expect("written");
+        let mut read = vec![0; 4 * (round as usize + 1)];
+        file.read_exact_at(&mut read, 0).expect("read");
+        assert_eq!(read, b"text".repeat(round as usize + 1));
+        assert!(free() < before + 2_000_000, "the other file is open");
+    }
+    kill_server_of(serving.pid());
+    drop((forgotten, other));
+    // Its client has not come to the next server, and has the session no more.
+    shoal_skip::wait_until("the space of the other file", || free() >= before + 2_000_000);
+    drop((file, top));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
     scratch.shoal(["fsck", "v"]).ok();
+    assert!(scratch.shoal(["orphans", "v"]).ok().is_empty());
 }

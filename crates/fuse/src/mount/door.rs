@@ -5,9 +5,9 @@ use super::options::{MountOptions, Sessions};
 use crate::doors::Door;
 use crate::session::Session;
 use crate::table;
-use shoal::raw::{Code, Error, Result};
-use shoal_session::Server;
+use shoal::raw::{Code, Error, Local, Result};
 use shoal_session::place::{default_socket, make_folder, own_link};
+use shoal_session::{Restored, Server};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,16 +15,26 @@ use std::sync::Arc;
 /// A server of sessions, and the link by which its mount leads to it.
 pub(super) struct Opened {
     /// Ends all sessions when it is dropped.
-    server: Server,
+    server: Option<Server>,
+    socket: PathBuf,
     link: Option<PathBuf>,
+}
+
+impl Opened {
+    /// Leaves the sessions to another server, which makes the link anew.
+    pub(super) fn leave(mut self) {
+        self.link = None;
+        if let Some(server) = self.server.take() {
+            server.leave();
+        }
+    }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         // The number of this mount's filesystem may have become another's, and the link with it.
-        let is_own = |link: &PathBuf| {
-            std::fs::read_link(link).is_ok_and(|socket| socket == self.server.path())
-        };
+        let is_own =
+            |link: &PathBuf| std::fs::read_link(link).is_ok_and(|socket| socket == self.socket);
         if let Some(link) = self.link.as_ref().filter(|link| is_own(link)) {
             // It is gone with its folder.
             let _ = std::fs::remove_file(link);
@@ -34,10 +44,16 @@ impl Drop for Opened {
 
 impl Mount {
     /// Begins to serve sessions, if the options want it and there is a place for the socket.
+    /// `restored`: of a mount that outlives its server.
     ///
     /// # Errors
     /// Only where they were asked for.
-    pub(super) fn open_door(&self, session: &Arc<Session>, options: &MountOptions) -> Result<()> {
+    pub(super) fn open_door(
+        &self,
+        session: &Arc<Session>,
+        options: &MountOptions,
+        restored: Option<Restored>,
+    ) -> Result<()> {
         let is_wanted = match &options.session {
             Sessions::Off => return Ok(()),
             Sessions::Auto => false,
@@ -45,7 +61,7 @@ impl Mount {
         };
         let opened = match options {
             MountOptions { follows: true, .. } => Err(no("standby or replica")),
-            _ => self.door(session, options),
+            _ => self.door(session, options, restored),
         };
         match opened {
             Ok(opened) => *self.door.lock() = Some(opened),
@@ -55,21 +71,40 @@ impl Mount {
         Ok(())
     }
 
-    fn door(&self, session: &Arc<Session>, options: &MountOptions) -> Result<Opened> {
+    fn door(
+        &self,
+        session: &Arc<Session>,
+        options: &MountOptions,
+        restored: Option<Restored>,
+    ) -> Result<Opened> {
         let io = |what: &str, error: std::io::Error| {
             Error::refused(Code::Io, format!("sessions: {what}: {error}"))
         };
-        let entry = table::mount_at(&self.dir).map_err(|error| io("this mount", error))?;
-        let device = entry.as_ref().and_then(|entry| device_of(&entry.device)).unwrap_or(0);
-        let volume = session.views.keep();
-        let socket = match &options.session {
-            Sessions::At(path) => path.clone(),
-            Sessions::Auto | Sessions::Off => default_socket(&volume.info().id)?,
+        let place = || {
+            let entry = table::mount_at(&self.dir).map_err(|error| io("this mount", error))?;
+            let device = entry.as_ref().and_then(|entry| device_of(&entry.device)).unwrap_or(0);
+            let volume = session.views.keep();
+            let socket = match &options.session {
+                Sessions::At(path) => path.clone(),
+                Sessions::Auto | Sessions::Off => default_socket(&volume.info().id)?,
+            };
+            Ok((device, socket))
+        };
+        let (device, socket) = match place() {
+            Ok(place) => place,
+            Err(error) => {
+                let local = Local::new(session.views.keep());
+                restored.into_iter().for_each(|restored| restored.give_back(&local));
+                return Err(error);
+            }
         };
         let own = rustix::process::geteuid().as_raw();
         let only = (!options.allow_other).then_some(own);
-        let door = Door::new(session.clone(), device, only, options.writeback);
-        let server = Server::start(&socket, Arc::new(door))?;
+        let door = Arc::new(Door::new(session.clone(), device, only, options.writeback));
+        let server = match restored {
+            Some(restored) => Server::keep(&socket, door, restored)?,
+            None => Server::start(&socket, door)?,
+        };
         let link = own_link(device).filter(|_| device != 0);
         if let Some(link) = &link {
             make_folder(link).map_err(|error| io("folder of the link to the socket", error))?;
@@ -77,7 +112,7 @@ impl Mount {
             let _ = std::fs::remove_file(link);
             symlink(&socket, link).map_err(|error| io("link to the socket", error))?;
         }
-        Ok(Opened { server, link })
+        Ok(Opened { server: Some(server), socket, link })
     }
 }
 

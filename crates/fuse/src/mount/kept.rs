@@ -12,6 +12,7 @@
 //! | counts of the kernel's references | it asks the kernel about unlinked inodes ([`crate::inherited`]) |
 //! | notices that it owed the kernel | the kernel forgets all that the last records have changed |
 //! | files opened by tokens | they are gone: `ESTALE` |
+//! | sessions: open nodes, calls not answered | they are in memory of their own, which goes from server to server ([`shoal_session::KeptSessions`]) |
 //!
 //! Requests come through the device only. Those that a dead server had taken from a ring are lost
 //! to the kernel (Linux 6.18): their callers get an error, or wait for ever.
@@ -20,7 +21,7 @@
 //! server as a line of text, with the descriptors.
 
 use super::handshake::Offer;
-use super::options::MountOptions;
+use super::options::{MountOptions, Sessions};
 use super::{MAX_WRITE, Mount, forget_links, monitor, refused, rules, thread_count, top, watch};
 use super::{attach, check_dir, code_of, detach, probe, raise_readahead};
 use crate::calls::Calls;
@@ -35,15 +36,18 @@ use crate::transport::pause::Pause;
 use crate::transport::{Threads, apart};
 use parking_lot::Mutex;
 use rustix::io::Errno as Os;
-use shoal::raw::{Code, Error, Ino, Outside, Result, RingMemory, Volume};
+use shoal::raw::{Code, Error, Ino, Local, Outside, Result, RingMemory, Volume};
+use shoal_session::kept::FILES as SESSION_FILES;
+use shoal_session::{KeptSessions, Restored};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Version of [`Handed::state`].
+/// Version of [`Handed::state`] without memory of sessions, and with it.
 const VERSION: &str = "1";
+const VERSION_SESSIONS: &str = "2";
 /// Longest wait for requests in work before a server is replaced.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -52,7 +56,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 pub struct Handed {
     /// Parameters of the connection.
     pub state: String,
-    /// The connection, and clones of its descriptor.
+    /// The memory of sessions, if there is one; the connection, and clones of its descriptor.
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -61,6 +65,8 @@ pub struct Handed {
 struct Parameters {
     max_write: u32,
     can_expire: bool,
+    /// The first descriptors are of the memory of sessions.
+    has_sessions: bool,
 }
 
 /// Process and memory that outlive a server.
@@ -78,12 +84,41 @@ pub(super) struct Connection {
     descriptors: Vec<OwnedFd>,
     pause: Pause,
     session: Option<Arc<Session>>,
+    /// Memory of sessions, if they are wanted.
+    sessions: Option<Arc<KeptSessions>>,
 }
 
 impl Connection {
-    fn new(parameters: Parameters, descriptors: Vec<OwnedFd>) -> Connection {
-        Connection { parameters, descriptors, pause: Pause::default(), session: None }
+    fn new(
+        parameters: Parameters,
+        descriptors: Vec<OwnedFd>,
+        sessions: Option<Arc<KeptSessions>>,
+    ) -> Connection {
+        let (pause, session) = (Pause::default(), None);
+        let has_sessions = sessions.is_some();
+        let parameters = Parameters { has_sessions, ..parameters };
+        Connection { parameters, descriptors, pause, session, sessions }
     }
+
+    /// Finds what sessions have at a server before this one, and holds it.
+    fn restored(&self, session: &Session, inherited: bool) -> Option<Restored> {
+        let kept = self.sessions.clone()?;
+        if !inherited {
+            return Some(Restored::none(kept));
+        }
+        let local = Local::new(session.views.keep());
+        let hold = |ino, generation| local.hold_again(ino, generation);
+        Some(Restored::find(kept, &local, &hold))
+    }
+}
+
+/// Makes memory of sessions, if they are wanted.
+fn make_sessions(options: &MountOptions, keeper: &Keeper) -> Option<Arc<KeptSessions>> {
+    if matches!(options.session, Sessions::Off) || options.writeback {
+        return None;
+    }
+    let made = KeptSessions::make(keeper.ring.clone());
+    made.inspect_err(|error| tracing::warn!(%error, "sessions end with their server")).ok()
 }
 
 /// Returns whether the kernel can give requests to another server: Linux 6.9 or newer.
@@ -112,7 +147,8 @@ impl Mount {
             .and_then(|parameters| {
                 let descriptors = descriptors(device, thread_count(options))?;
                 let calls = Calls::new(keeper.ring.clone());
-                let connection = Connection::new(parameters, descriptors);
+                let sessions = make_sessions(options, keeper);
+                let connection = Connection::new(parameters, descriptors, sessions);
                 begin((volume, top), &dir, options, (calls, keeper.pid), connection, false)
             })
             .inspect_err(|_| {
@@ -141,8 +177,19 @@ impl Mount {
         let parameters = Parameters::parse(&handed.state)?;
         let top = top(&volume, options)?;
         let calls = Calls::inherited(keeper.ring.clone());
-        let descriptors = handed.descriptors;
-        let connection = Connection::new(parameters, descriptors);
+        let mut descriptors = handed.descriptors;
+        let sessions = match parameters.has_sessions {
+            false => make_sessions(options, keeper),
+            true if descriptors.len() <= SESSION_FILES => {
+                return Err(Error::refused(Code::Invalid, "descriptors of the mount are missing"));
+            }
+            true => {
+                let mut files = descriptors.drain(..SESSION_FILES);
+                let files = std::array::from_fn(|_| files.next().expect("as many"));
+                Some(KeptSessions::of(files, keeper.ring.clone())?)
+            }
+        };
+        let connection = Connection::new(parameters, descriptors, sessions);
         begin((volume, top), dir, options, (calls, keeper.pid), connection, true)
     }
 
@@ -150,7 +197,9 @@ impl Mount {
     /// its server.
     pub fn handed(&self) -> Result<Option<Handed>> {
         let Some(connection) = &self.connection else { return Ok(None) };
-        let copy = connection.descriptors.iter().map(OwnedFd::try_clone);
+        let sessions = connection.sessions.iter().flat_map(|sessions| sessions.files());
+        let copy = sessions.map(|file| file.try_clone_to_owned());
+        let copy = copy.chain(connection.descriptors.iter().map(OwnedFd::try_clone));
         let descriptors = copy.collect::<io::Result<_>>();
         let descriptors =
             descriptors.map_err(|error| refused(Code::Io, "cannot copy a descriptor", &error))?;
@@ -161,7 +210,7 @@ impl Mount {
     /// wait for it. There is no way back. Returns `false` if requests take too long.
     pub fn pause(&self) -> bool {
         let Some(connection) = &self.connection else { return true };
-        self.close_door();
+        self.leave_door();
         if let Some(session) = &connection.session {
             session.inherited.close();
         }
@@ -178,7 +227,8 @@ impl Mount {
 
 impl std::fmt::Display for Parameters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{VERSION} {} {}", self.max_write, u8::from(self.can_expire))
+        let version = if self.has_sessions { VERSION_SESSIONS } else { VERSION };
+        write!(f, "{version} {} {}", self.max_write, u8::from(self.can_expire))
     }
 }
 
@@ -186,9 +236,15 @@ impl Parameters {
     fn parse(line: &str) -> Result<Parameters> {
         let mut words = line.split(' ');
         let parsed = match (words.next(), words.next(), words.next(), words.next()) {
-            (Some(VERSION), Some(max_write), Some(expire @ ("0" | "1")), None) => {
+            (
+                Some(version @ (VERSION | VERSION_SESSIONS)),
+                Some(max_write),
+                Some(expire @ ("0" | "1")),
+                None,
+            ) => {
                 let max_write = max_write.parse().ok().filter(|bytes| *bytes <= MAX_WRITE);
-                max_write.map(|max_write| Parameters { max_write, can_expire: expire == "1" })
+                let (can_expire, has_sessions) = (expire == "1", version == VERSION_SESSIONS);
+                max_write.map(|max_write| Parameters { max_write, can_expire, has_sessions })
             }
             _ => None,
         };
@@ -217,7 +273,8 @@ fn shake_hands(device: &OwnedFd, options: &MountOptions) -> Result<Parameters> {
         follows: false,
     };
     let agreed = offer.answer(device, &wish)?;
-    Ok(Parameters { max_write: agreed.max_write, can_expire: agreed.has(HAS_EXPIRE_ONLY) })
+    let can_expire = agreed.has(HAS_EXPIRE_ONLY);
+    Ok(Parameters { max_write: agreed.max_write, can_expire, has_sessions: false })
 }
 
 /// Makes all descriptors of a connection, its own first.
@@ -256,6 +313,8 @@ fn begin(
         connection.descriptors.iter().map(OwnedFd::try_clone).collect();
     let mut clones = copies.map_err(failed)?;
     let device = clones.remove(0);
+    // Before anything that they have open can be freed.
+    let restored = connection.restored(&session, inherited);
     if inherited {
         forget_recent(&session, &device, &threads).map_err(failed)?;
         find_out(&session, &device, &threads, Some(&connection.pause)).map_err(failed)?;
@@ -282,7 +341,7 @@ fn begin(
         true => mount.show_later(&session, options),
         false => mount.show(&session, options, monitor::bind(options)?)?,
     }
-    match mount.open_door(&session, options) {
+    match mount.open_door(&session, options, restored) {
         Err(error) if inherited => tracing::warn!(%error, "no sessions"),
         opened => opened?,
     }
@@ -399,9 +458,11 @@ mod tests {
 
     #[test]
     fn parameters_are_read_as_they_were_written_and_nothing_else() {
-        let parameters = Parameters { max_write: 1 << 20, can_expire: true };
-        assert_eq!(Parameters::parse(&parameters.to_string()).unwrap(), parameters);
-        for bad in ["", "2 1048576 1", "1 1048577 1", "1 x 1", "1 4096 2", "1 4096 1 1", "1 4096"] {
+        for has_sessions in [false, true] {
+            let parameters = Parameters { max_write: 1 << 20, can_expire: true, has_sessions };
+            assert_eq!(Parameters::parse(&parameters.to_string()).unwrap(), parameters);
+        }
+        for bad in ["", "3 1048576 1", "1 1048577 1", "1 x 1", "1 4096 2", "1 4096 1 1", "1 4096"] {
             assert!(Parameters::parse(bad).unwrap_err().code() == Code::Invalid, "{bad}");
         }
     }

@@ -87,7 +87,7 @@ impl Mount {
             false => mount.look_after(&session, options),
         }
         mount.show(&session, options, monitor)?;
-        mount.open_door(&session, options)?;
+        mount.open_door(&session, options, None)?;
         Ok(mount)
     }
 
@@ -156,6 +156,12 @@ impl Mount {
     fn close_door(&self) {
         let door = self.door.lock().take();
         drop(door);
+    }
+
+    /// Leaves all sessions to another server.
+    fn leave_door(&self) {
+        let door = self.door.lock().take();
+        door.into_iter().for_each(door::Opened::leave);
     }
 }
 

@@ -17,10 +17,13 @@ mod open;
 
 use shoal_engine::{
     self as raw, Attr, BatchOp, Caller, Change, ChangeMark, Code, Fallocate, Fields, Freshness,
-    Handle, Ino, Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr, Stat,
-    StatFs, Token, Totals, TotalsScan, TreeChange, TreeChanged, TreeCheck, XattrFlags,
+    Generation, Handle, Ino, Listing, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek,
+    SetAttr, Stat, StatFs, Token, Totals, TotalsScan, TreeChange, TreeChanged, TreeCheck,
+    XattrFlags,
 };
-use shoal_session::{Calls, ChangeFeed, EachEntry, FeedReader, How, Node, Opened, Told, TreeWatch};
+use shoal_session::{
+    Calls, ChangeFeed, Changed, EachEntry, FeedReader, How, Node, Opened, Told, TreeWatch,
+};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -46,6 +49,31 @@ impl Local {
     #[must_use]
     pub fn telling(self, told: Arc<dyn Told>) -> Local {
         Local { told: Some(told), ..self }
+    }
+
+    /// Holds an inode that a process before this one has had open, until [`Calls::close`].
+    ///
+    /// # Errors
+    /// `ESTALE` if it has been freed since.
+    pub fn hold_again(&self, ino: Ino, generation: Generation) -> Result<Node> {
+        let held = self.hold_new(ino)?;
+        let attr = self.volume.attributes().getattr(ino)?;
+        match attr.generation == generation {
+            true => Ok(held.opened(attr).node),
+            false => Err(Code::Stale.into()),
+        }
+    }
+
+    /// Tells the listener of a change that a process before this one has made.
+    pub fn tell_again(&self, changed: Changed<'_>) {
+        match changed {
+            Changed::Name(dir, path) => {
+                let who = Caller::root();
+                let Ok((dir, name)) = self.place(&who, ino_of(dir), path) else { return };
+                self.tell_gone(dir, name, self.before(dir, name).map(|it| it.ino));
+            }
+            Changed::Inode(ino) => self.tell(|told| told.data(ino, 0, 0)),
+        }
     }
 
     /// Tells the listener, if there is one.

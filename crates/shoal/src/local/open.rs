@@ -228,6 +228,10 @@ impl Local {
         how: How,
         bytes: &[u8],
     ) -> Result<()> {
+        // Nobody has looked whether the caller may write a file that is opened for reading.
+        if !writes(&how) {
+            return Err(Code::BadHandle.into());
+        }
         let mut attr = nothing();
         let _held = self.file(who, dir, path, &how, &mut attr)?;
         let mut written = 0;

@@ -5,7 +5,7 @@ use shoal::raw::{
     self, BatchOp, Caller, Code, Handle, Ino, Local, MemDevice, Result, Rights, SetAttr, Time,
 };
 use shoal_session::fuzzing::{Asker, number_of, put};
-use shoal_session::{Calls, Host, How, Node, Remote};
+use shoal_session::{Calls, Host, How, KeptSessions, Node, Remote};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -58,6 +58,72 @@ fn scene() -> (Remote<Asker>, Remote<Asker>, Caller, Arc<Open>) {
     owner.put(&ROOT, Node::TOP, b"closed/file", How { mode: 0o666, ..new }, b"hidden").unwrap();
     owner.put(&ROOT, Node::TOP, b"read", How { mode: 0o644, ..new }, b"contents").unwrap();
     (owner, other, user, host)
+}
+
+/// A client may say of any call that a dead server has made it: it gets nothing by that which it
+/// could not have.
+#[test]
+fn a_client_that_lies_about_what_was_made_gains_nothing() {
+    let (owner, _, user, host) = scene();
+    owner.make_dir(&ROOT, Node::TOP, b"all", 0o777).unwrap();
+    let everybody = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    owner.set_attr(&ROOT, Node::TOP, b"all", true, everybody).unwrap();
+    let ring = Arc::new(raw::RingMemory::without_name().unwrap());
+    let kept = KeptSessions::make(ring).unwrap();
+    let liar = Asker::new(host.clone(), user.clone(), false).kept(&kept);
+    let ask = |name: &str, question: Vec<u8>| {
+        let again = liar.ask_again(number_of(name).unwrap(), &question, true);
+        // No node is given out with an error, and none stays for the next question.
+        (again.as_ref().err().map(|error| error.code()), again.unwrap_or_default())
+    };
+    let code = |name, question| ask(name, question).0;
+    let place = |path: &'static [u8]| put(&(Node::TOP, path));
+    let with = |path, more: Vec<u8>| [place(path), more].concat();
+    let write = How { write: true, ..READ };
+    for how in [READ, write, How { create_new: true, ..write }] {
+        assert_eq!(code("open_file", with(b"closed/file", put(&how))), Some(Code::Access));
+        // Nothing is done for it: the answer tells the liar what it has said itself.
+        let whole = with(b"closed/file", put(&(how, &b"x"[..])));
+        assert_eq!(code("put", whole), None);
+    }
+    assert_eq!(code("open_file", with(b"read", put(&write))), Some(Code::Access));
+    assert_eq!(code("open_file", with(b"read", put(&READ))), None);
+    assert_eq!(code("symlink", with(b"closed/file", put(&&b"x"[..]))), Some(Code::Access));
+    assert_eq!(code("make_dir", with(b"closed", put(&0o700u32))), None, "not what is in it");
+    let handle = Handle { ino: Ino(2), generation: raw::Generation(1) };
+    let of_handle = [put(&(Node::TOP, handle)), put(&Some(READ))].concat();
+    assert_eq!(code("open_handle", of_handle), Some(Code::NotPermitted));
+    assert_eq!(code("make_subvolume", put(&&b"sub"[..])), Some(Code::NotPermitted));
+    // The second step of a write of a whole file, as if the first had been made.
+    for how in [READ, write] {
+        let question = [place(b"read"), put(&(how, &b"overwritten"[..]))].concat();
+        let step = liar.ask_step(&question);
+        assert!(matches!(step.unwrap_err().code(), Code::Access | Code::BadHandle));
+    }
+    // One that is open for reading is not written.
+    let opened = Remote(&liar).open_file(&user, Node::TOP, b"read", READ).unwrap();
+    let bytes = put(&((opened.node, 0u64), &b"overwritten"[..]));
+    assert_eq!(code("write", bytes), Some(Code::BadHandle));
+    // What is its own is opened whatever the permissions: the call had made it so.
+    let own = How { write: true, create_new: true, mode: 0, ..READ };
+    Remote(&liar).open_file(&user, Node::TOP, b"all/own", own).unwrap();
+    let (error, answer) = ask("open_file", with(b"all/own", put(&own)));
+    assert!(error.is_none() && !answer.is_empty());
+    let mut found = Vec::new();
+    owner.get(&ROOT, Node::TOP, b"read", &mut found).unwrap();
+    assert_eq!(found, b"contents");
+}
+
+/// A whole file was written for whoever could read it, if the question said that it was opened for
+/// reading alone.
+#[test]
+fn a_file_that_is_opened_for_reading_is_not_written() {
+    let (owner, other, user, _host) = scene();
+    let refused = other.put(&user, Node::TOP, b"read", READ, b"overwritten").unwrap_err();
+    assert_eq!(refused.code(), Code::BadHandle);
+    let mut found = Vec::new();
+    owner.get(&ROOT, Node::TOP, b"read", &mut found).unwrap();
+    assert_eq!(found, b"contents");
 }
 
 #[track_caller]

@@ -7,14 +7,15 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use shoal::raw::{Caller, Code};
+use shoal::raw::{Caller, Code, Local, RingMemory};
+use shoal_session::calls::AT_END;
 use shoal_session::fuzzing::{
-    ANSWER, FAILED, LEN, NUMBER, PART, REST, STATE, UMASK, WHO, number_of, put,
+    AGAIN, ANSWER, CALL, FAILED, LEN, NUMBER, PART, REST, STATE, UMASK, WHO, number_of, put,
 };
-use shoal_session::hello::{self, Welcome};
+use shoal_session::hello::{self, Ticket, Welcome};
 use shoal_session::lane::{Door, is_answered};
 use shoal_session::memory::{CLOSED_MAX, FILE_BYTES, LANES, Memory, ROOM};
-use shoal_session::{Calls, How, Node, Remote, Server, Session};
+use shoal_session::{Calls, How, KeptSessions, Node, Remote, Restored, Server, Session};
 use shoal_skip::wait_until;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -35,20 +36,52 @@ const NEW: How = How {
     mode: 0o644,
 };
 
+fn new_place() -> PathBuf {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("shoal-hostile-{}-{number}.sock", std::process::id()))
+}
+
 /// A served volume.
 struct Scene {
     host: Arc<Open>,
     server: Server,
+    kept: Option<Arc<KeptSessions>>,
 }
 
 impl Scene {
     fn new() -> Scene {
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let name = format!("shoal-hostile-{}-{number}.sock", std::process::id());
         let host = Arc::new(Open::new());
-        let server = Server::start(&std::env::temp_dir().join(name), host.clone()).unwrap();
-        Scene { host, server }
+        let server = Server::start(&new_place(), host.clone()).unwrap();
+        Scene { host, server, kept: None }
+    }
+
+    /// One whose sessions outlive their server.
+    fn kept() -> Scene {
+        let host = Arc::new(Open::new());
+        let ring = Arc::new(RingMemory::without_name().unwrap());
+        let kept = KeptSessions::make(ring).unwrap();
+        let restored = Restored::none(kept.clone());
+        let server = Server::keep(&new_place(), host.clone(), restored).unwrap();
+        Scene { host, server, kept: Some(kept) }
+    }
+
+    /// Another server goes on, as after the end of the process of this one: what that had held is
+    /// not held any more.
+    fn next(self) -> Scene {
+        let (kept, place) = (self.kept.unwrap(), self.server.path().to_owned());
+        let files = kept.files().map(|file| file.try_clone_to_owned().unwrap());
+        self.server.leave();
+        let next = KeptSessions::of(files, Arc::new(RingMemory::without_name().unwrap())).unwrap();
+        let (local, volume) = (Local::new(self.host.volume.clone()), &self.host.volume);
+        let hold = |ino, generation| {
+            let held = local.hold_again(ino, generation);
+            volume.references().release(ino, 1);
+            held
+        };
+        let restored = Restored::find(next.clone(), &local, &hold);
+        let server = Server::keep(&place, self.host.clone(), restored).unwrap();
+        Scene { host: self.host, server, kept: Some(next) }
     }
 
     fn place(&self) -> PathBuf {
@@ -111,6 +144,7 @@ fn dial(place: &Path) -> OwnedFd {
 /// A client that has the raw memory.
 struct Raw {
     memory: Memory,
+    file: OwnedFd,
     welcome: Welcome,
     _socket: OwnedFd,
 }
@@ -119,8 +153,20 @@ impl Raw {
     fn connect(place: &Path) -> Raw {
         let socket = dial(place);
         let (memory, file) = Memory::make().unwrap();
-        let welcome = hello::ask(&socket, &file).unwrap();
-        Raw { memory, welcome, _socket: socket }
+        let welcome = hello::ask(&socket, &file, None).unwrap();
+        Raw { memory, file, welcome, _socket: socket }
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.welcome.kept.as_ref().unwrap().ticket
+    }
+
+    /// Attaches to the next server, with the words as they are.
+    fn attach(&mut self, place: &Path, ticket: Ticket) -> shoal::raw::Result<()> {
+        let socket = dial(place);
+        let welcome = hello::ask(&socket, &self.file, Some(ticket))?;
+        (self.welcome, self._socket) = (welcome, socket);
+        Ok(())
     }
 
     fn door(&self) -> Door<'_, AtomicU32> {
@@ -251,7 +297,78 @@ fn write_anything(raw: &Raw, seed: u64, ends: &AtomicBool) {
 
 #[test]
 fn words_that_change_at_any_moment_hurt_nobody_else() {
-    let scene = Scene::new();
+    write_into(Scene::new());
+}
+
+/// The same where what is open and was called is recorded for the next server.
+#[test]
+fn words_that_change_at_any_moment_hurt_nobody_else_over_servers() {
+    write_into(Scene::kept());
+}
+
+/// A client attaches with tickets that it has not got, or again and again; and with its own, while
+/// its memory says anything of what was asked and closed.
+#[test]
+fn a_ticket_is_good_for_one_session_once() {
+    let mut scene = Scene::kept();
+    let mut rng = Rng(17);
+    let calls = |scene: &Scene| Remote(Session::connect(scene.server.path()).unwrap());
+    let honest = calls(&scene);
+    let who = honest.0.caller().clone();
+    let made = honest.make_dirs(&who, Node::TOP, b"hostile", 0o777).unwrap();
+    let mine = honest.open_file(&who, Node::TOP, b"mine", NEW).unwrap().node;
+    honest.unlink(&who, Node::TOP, b"mine").unwrap();
+    let mut raw = Raw::connect(&scene.place());
+    for n in 0..10 {
+        let path = format!("hostile/{n}");
+        raw.call(0, row("open_file"), &put(&((Node::TOP, path.as_bytes()), NEW))).unwrap();
+        raw.call(0, row("unlink"), &put(&(Node::TOP, path.as_bytes()))).unwrap();
+    }
+    let refused = |raw: &mut Raw, scene: &Scene, ticket| {
+        let error = raw.attach(&scene.place(), ticket).unwrap_err();
+        assert_eq!(error.errno(), Code::Stale.errno(), "{error}");
+    };
+    for round in 0..4u64 {
+        let right = raw.ticket();
+        // Its session is not over.
+        refused(&mut raw, &scene, right);
+        scene = scene.next();
+        let [first, second] = right.secret;
+        for secret in [[first ^ 1, second], [first, second ^ 1 << 63], [0, 0], [second, first]] {
+            refused(&mut raw, &scene, Ticket { secret, ..right });
+        }
+        for slot in [0, 2, 8191, 8192, u32::MAX] {
+            refused(&mut raw, &scene, Ticket { slot, ..right });
+        }
+        for lane in 0..LANES {
+            (0..16).for_each(|at| raw.word(lane, at).store(rng.word(), Ordering::Relaxed));
+        }
+        for place in 0..CLOSED_MAX {
+            raw.memory.closed(place).store(rng.below(12) as u32, Ordering::Relaxed);
+        }
+        raw.memory.waiting().store(rng.word(), Ordering::Relaxed);
+        raw.memory.watched().store(rng.word(), Ordering::Relaxed);
+        raw.attach(&scene.place(), right).unwrap();
+        let again = right;
+        refused(&mut raw, &scene, again);
+        for _ in 0..300 {
+            let (number, bytes) = question(&mut rng);
+            let lane = rng.below(LANES);
+            raw.word(lane, AGAIN).store(1, Ordering::Relaxed);
+            raw.word(lane, CALL).store(rng.below(4) as u32, Ordering::Relaxed);
+            raw.ask(lane, number, &bytes);
+            (0..rng.below(20)).for_each(|_| std::thread::yield_now());
+        }
+        // The other client finds the server, and what it has open.
+        assert_eq!(honest.write(&who, mine, AT_END, b"text").unwrap(), (4 * round, 4));
+        honest.write(&who, made.node, 0, b"text").unwrap_err();
+    }
+    honest.close(&who, mine).unwrap();
+    drop((raw, honest));
+    scene.end();
+}
+
+fn write_into(scene: Scene) {
     let mut neighbour = scene.neighbour();
     for seed in 1..4 {
         let made = neighbour.calls.make_dirs(&neighbour.who, Node::TOP, b"hostile", 0o777).unwrap();

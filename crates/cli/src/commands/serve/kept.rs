@@ -26,19 +26,23 @@ use crate::keeping::{self, Message};
 use crate::rings;
 
 /// The things that outlive a server, as it gets or leaves them.
-struct Estate {
-    ring: Ring,
-    files: Vec<OwnedFd>,
-    mount: Handed,
+pub(crate) struct Estate {
+    /// The ring.
+    pub ring: Ring,
+    /// The volume's files, with its locks.
+    pub files: Vec<OwnedFd>,
+    /// The connection to the kernel; of a volume that is only served, the memory of its sessions.
+    pub mount: Handed,
 }
 
 /// The ring's file.
-struct Ring {
-    file: OwnedFd,
+pub(crate) struct Ring {
+    /// The open file.
+    pub file: OwnedFd,
     /// Its path; "": it has none.
-    path: String,
+    pub path: String,
     /// It is this command's own, and is removed with the mount.
-    is_own: bool,
+    pub is_own: bool,
 }
 
 /// Serves a mount for the keeper that has started this process.
@@ -86,7 +90,7 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
     let mount = match mounted {
         Ok(mount) => mount,
         Err(error) => {
-            close(volume, plan)?;
+            close(volume, &plan.volume)?;
             return Err(Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED));
         }
     };
@@ -157,7 +161,7 @@ fn serve(
         }
     }
     drop(mount);
-    let closed = close(volume, plan);
+    let closed = close(volume, &plan.volume);
     let failure = closed.as_ref().err().and_then(Failure::line);
     // A volume that was only read still needs what a killed mount has left in it.
     let is_needed = plan.options.read_only && memory.holds_records();
@@ -221,7 +225,8 @@ fn yield_to_next(volume: &Volume, mount: &Mount) {
 }
 
 impl Estate {
-    fn read(message: Message) -> Option<Estate> {
+    /// Reads what the keeper has handed on.
+    pub(crate) fn read(message: Message) -> Option<Estate> {
         let mut lines = message.text.splitn(4, '\n');
         let files: usize = lines.next()?.parse().ok()?;
         let (path, is_own) = (lines.next()?.to_owned(), lines.next()? == "own");
@@ -235,7 +240,7 @@ impl Estate {
     }
 
     /// Leaves everything to the keeper.
-    fn leave(&self, socket: impl AsFd) -> Result<(), rustix::io::Errno> {
+    pub(crate) fn leave(&self, socket: impl AsFd) -> Result<(), rustix::io::Errno> {
         let Ring { file, path, is_own } = &self.ring;
         let own = if *is_own { "own" } else { "given" };
         let text = format!("{}\n{path}\n{own}\n{}", self.files.len(), self.mount.state);

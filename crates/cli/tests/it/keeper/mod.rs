@@ -2,9 +2,14 @@
 //! twice or is lost. More rounds: `SHOAL_KEEPER_ROUNDS=1000`, or `cargo xtask kills`.
 
 use crate::common;
+mod by_session;
+mod deaths;
 mod work;
 
 use crate::common::{Scratch, is_mount};
+use crate::serve::Serving;
+use rustix::process::Signal;
+use shoal::{Credentials, Dir, Volume};
 use shoal_skip::wait_for;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -37,12 +42,16 @@ fn kill(pid: u32) {
 }
 
 /// Kills the server of a mount, and not its keeper.
-pub(crate) fn kill_server(mount: &Path) {
-    let keeper = keeper(mount);
+fn kill_server(mount: &Path) {
+    kill_server_of(keeper(mount));
+}
+
+/// Kills the server of a keeper.
+pub(crate) fn kill_server_of(keeper: u32) {
     kill(wait_for("a server", || server_of(keeper)));
 }
 
-pub(crate) fn mounted(options: &str) -> Option<Scratch> {
+fn mounted(options: &str) -> Option<Scratch> {
     let scratch = Scratch::to_mount()?;
     if !shoal_fuse::can_be_kept() {
         shoal_skip::skipped("this kernel cannot give requests to another server");
@@ -58,21 +67,42 @@ fn spread(mut numbers: Vec<u64>) -> (u64, u64) {
     (numbers.get(numbers.len() / 2).copied().unwrap_or(0), numbers.last().copied().unwrap_or(0))
 }
 
-/// Kills servers while programs work, and checks the volume at the end.
-fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
-    let mount = scratch.path("m");
+/// A program, which runs until it is stopped.
+type Program = Box<dyn FnOnce(&Shared) + Send>;
+
+/// The programs that work on a mount.
+fn on_mount(scratch: &Scratch) -> Vec<Program> {
+    let program = |number| {
+        let mount = scratch.path("m");
+        Box::new(move |shared: &Shared| work::run(shared, &mount, number)) as Program
+    };
+    (0..PROGRAMS.len()).map(program).collect()
+}
+
+/// The programs that work by sessions: a session for each, and one for all of them. `place`: a
+/// directory of the mount, or the socket.
+fn by_sessions(place: &Path) -> Vec<Program> {
+    let root = || {
+        let volume = Volume::connect(place).expect("connected");
+        volume.root(Credentials::current())
+    };
+    let program = |root: Dir, number| {
+        Box::new(move |shared: &Shared| by_session::run(shared, &root, number)) as Program
+    };
+    let (count, shared) = (by_session::PROGRAMS.len(), root());
+    let own = (0..count).map(|number| program(root(), number));
+    let of_shared = (count..2 * count).map(|number| program(shared.clone(), number));
+    own.chain(of_shared).collect()
+}
+
+/// Kills the servers of a keeper while programs work.
+fn rounds(keeper: u32, programs: Vec<Program>, rounds: u64) {
     let shared = Shared::default();
-    let keeper = keeper(&mount);
     let mut pauses = Vec::new();
     thread::scope(|scope| {
-        let programs: Vec<_> = (0..PROGRAMS.len())
-            .map(|number| {
-                scope.spawn({
-                    let (shared, mount) = (&shared, &mount);
-                    move || work::run(shared, mount, number)
-                })
-            })
-            .collect();
+        let shared = &shared;
+        let programs = programs.into_iter().map(|program| scope.spawn(move || program(shared)));
+        let programs: Vec<_> = programs.collect();
         for round in 0..rounds {
             // From long enough for a checkpoint to too short to be served at all.
             thread::sleep(Duration::from_millis(
@@ -89,7 +119,6 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
             let goes_on = || (shared.calls.load(Ordering::Relaxed) > before + 20).then_some(());
             let ended = || programs.iter().any(|program| program.is_finished()).then_some(());
             wait_for("programs that go on", || goes_on().or_else(ended));
-            each(round);
         }
         shared.stop.store(true, Ordering::Relaxed);
     });
@@ -101,6 +130,11 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
         median / 1000,
         longest / 1000
     );
+}
+
+/// Kills the servers of a mount while programs work, and checks the volume at the end.
+fn rounds_of_mount(scratch: &Scratch, programs: Vec<Program>) {
+    rounds(keeper(&scratch.path("m")), programs, count(24));
     // A child that another test has just forked has this process's files until it runs a program.
     wait_for("an unmount", || (scratch.shoal(["umount", "m"]).status() == Some(0)).then_some(()));
     scratch.shoal(["fsck", "v"]).ok();
@@ -109,8 +143,31 @@ fn rounds(scratch: &Scratch, rounds: u64, each: impl Fn(u64)) {
 #[test]
 fn programs_go_on_over_kills() {
     let Some(scratch) = mounted("keeper=on") else { return };
+    rounds_of_mount(&scratch, on_mount(&scratch));
+}
+
+/// Number of kills, if another one is not wanted.
+fn count(usual: u64) -> u64 {
     let count = std::env::var("SHOAL_KEEPER_ROUNDS").ok().and_then(|n| n.parse().ok());
-    rounds(&scratch, count.unwrap_or(24), |_| ());
+    count.unwrap_or(usual)
+}
+
+/// Sessions of the library go on as the mount does.
+#[test]
+fn programs_go_on_by_sessions_over_kills() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    rounds_of_mount(&scratch, by_sessions(&scratch.path("m")));
+}
+
+/// The same where nothing is mounted.
+#[test]
+fn programs_go_on_by_sessions_of_a_served_volume() {
+    let scratch = Scratch::with_volume();
+    let serving = Serving::start(&scratch, &["--keeper", "on"]);
+    rounds(serving.pid(), by_sessions(&serving.socket), count(24));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    scratch.shoal(["fsck", "v"]).ok();
+    assert!(scratch.shoal(["orphans", "v"]).ok().is_empty());
 }
 
 /// Another program takes over again and again.

@@ -1,0 +1,248 @@
+//! The server of `shoal serve` with a keeper: its sessions go on when it is killed.
+//!
+//! The keeper is that of mounts (`keeper.rs`), and what is left to the next server has the same
+//! form (`serve/kept.rs`): in place of a connection to the kernel it has the memory of sessions.
+//! Nobody but sessions has references to inodes, so an unlinked inode that no session has open is
+//! free.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use shoal::raw::{HoldLife, Ino, Local, OpenOptions, Outside, RingMemory, Volume, lock_files};
+use shoal_fuse::Handed;
+use shoal_session::kept::FILES;
+use shoal_session::place::default_socket;
+use shoal_session::{Calls, Host, KeptSessions, Restored, Server};
+use signal_hook::iterator::Signals;
+
+use super::announce;
+use crate::args::ServeArgs;
+use crate::commands::serve::kept::{Estate, Ring};
+use crate::commands::serve::{close, end_on_panic, spawn};
+use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::keeping::{self, Message};
+use crate::rings;
+
+/// Identifies the memory of sessions in an estate, with its version.
+const STATE: &str = "sessions 1";
+
+/// A volume, as the host of its sessions.
+struct Served {
+    local: Local,
+    allow_other: bool,
+}
+
+impl Host for Served {
+    fn calls(&self) -> &dyn Calls {
+        &self.local
+    }
+
+    fn may_enter(&self, uid: u32) -> bool {
+        self.allow_other || uid == 0 || uid == rustix::process::geteuid().as_raw()
+    }
+}
+
+/// Serves a volume for the keeper that has started this process. `begin_log` begins the log: what
+/// fails before that is said in one line.
+pub(super) fn run(
+    args: &ServeArgs,
+    path: &Path,
+    oom_score: &str,
+    (signals, begin_log): (Signals, impl FnOnce()),
+) -> Result<u8> {
+    let _ = rustix::thread::set_name(c"shoal");
+    // The keeper's own standing is not for a process with much memory.
+    let score = if oom_score.is_empty() { "0" } else { oom_score };
+    let _ = std::fs::write("/proc/self/oom_score_adj", score);
+    let start = keeping::receive(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
+    match start {
+        Some(Message { letter: b'N', .. }) => first(args, path, (signals, begin_log)),
+        Some(message @ Message { letter: b'R', .. }) => {
+            begin_log();
+            let estate = Estate::read(message).filter(|estate| estate.mount.state == STATE);
+            let why = "the keeper's message is of another version of shoal: serve again";
+            let estate = estate.ok_or_else(|| Failure::failed(path.display(), why));
+            let resumed = estate.and_then(|estate| resume(args, path, estate, signals));
+            resumed.inspect_err(|failure| {
+                // The keeper logs it if it gives up.
+                let why = failure.line().unwrap_or_default();
+                let _ = keeping::send(std::io::stdin(), b'F', why, &[]);
+            })
+        }
+        // It was killed meanwhile.
+        _ => Err(no_keeper(path, std::io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+fn no_keeper(path: &Path, error: std::io::Error) -> Failure {
+    Failure::failed(path.display(), format!("no word of the keeper: {}", Reason::System(error)))
+}
+
+fn failed(path: &Path, error: &shoal::raw::Error) -> Failure {
+    Failure::volume(path.display(), error)
+}
+
+/// Opens the volume, and begins to serve it.
+fn first(
+    args: &ServeArgs,
+    path: &Path,
+    (signals, begin_log): (Signals, impl FnOnce()),
+) -> Result<u8> {
+    let (memory, name) = match rings::make(path) {
+        Some((memory, file)) => (memory, file.display().to_string()),
+        None => {
+            let memory = RingMemory::without_name();
+            (memory.map_err(|error| failed(path, &error))?, String::new())
+        }
+    };
+    let ring = Arc::new(memory);
+    let volume = open(args, path, (HoldLife::Lasting, Vec::new(), ring.clone()))?;
+    begin_log();
+    let begun = KeptSessions::make(ring.clone())
+        .and_then(|kept| Ok((begin(args, &volume, Restored::none(kept.clone()))?, kept)));
+    let (server, kept) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            close(volume, path)?;
+            return Err(failed(path, &error).with_status(SOME_FAILED));
+        }
+    };
+    let copy = |file: std::io::Result<_>| file.map_err(|error| no_keeper(path, error));
+    let files = lock_files(&volume).map_err(|error| failed(path, &error))?;
+    let sessions = kept.files().map(|file| file.try_clone_to_owned());
+    let estate = Estate {
+        ring: Ring { file: copy(ring.file().try_clone())?.into(), path: name, is_own: true },
+        files: files.into_iter().map(OwnedFd::from).collect(),
+        mount: Handed {
+            state: STATE.to_owned(),
+            descriptors: sessions
+                .into_iter()
+                .collect::<std::io::Result<_>>()
+                .map_err(|error| no_keeper(path, error))?,
+        },
+    };
+    estate.leave(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
+    announce(server.path())?;
+    serve(path, volume, server, estate, signals)
+}
+
+/// Goes on with the sessions of a server before this one.
+fn resume(args: &ServeArgs, path: &Path, estate: Estate, signals: Signals) -> Result<u8> {
+    let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(path, error));
+    let memory = RingMemory::of(copy(&estate.ring.file)?.into(), estate.ring.path.clone());
+    let ring = Arc::new(memory.map_err(|error| failed(path, &error))?);
+    let files: Vec<OwnedFd> = estate.files.iter().map(copy).collect::<Result<_>>()?;
+    let files = files.into_iter().map(|file| Arc::new(File::from(file))).collect();
+    let volume = open(args, path, (HoldLife::Inherited, files, ring.clone()))?;
+    let sessions: Vec<OwnedFd> =
+        estate.mount.descriptors.iter().map(copy).collect::<Result<_>>()?;
+    let sessions: [OwnedFd; FILES] = sessions.try_into().map_err(|_| {
+        Failure::failed(path.display(), "the memory of sessions is missing: serve again")
+    })?;
+    let kept = KeptSessions::of(sessions, ring).map_err(|error| failed(path, &error))?;
+    let local = Local::new(volume.clone());
+    let hold = |ino, generation| local.hold_again(ino, generation);
+    // Before anything that they have open can be freed.
+    let restored = Restored::find(kept, &local, &hold);
+    drop(local);
+    free_unknown(&volume).map_err(|error| no_keeper(path, error))?;
+    let server = begin(args, &volume, restored).map_err(|error| failed(path, &error))?;
+    estate.leave(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
+    serve(path, volume, server, estate, signals)
+}
+
+/// Opens the volume with what it has from before.
+fn open(
+    args: &ServeArgs,
+    path: &Path,
+    (holds, files, ring): (HoldLife, Vec<Arc<File>>, Arc<RingMemory>),
+) -> Result<Arc<Volume>> {
+    let cache_bytes = args.cache.unwrap_or(0);
+    let options =
+        OpenOptions { cache_bytes, ring: Some(ring), holds, files, ..OpenOptions::default() };
+    Volume::open(path, &options).map(Arc::new).map_err(|error| failed(path, &error))
+}
+
+fn begin(args: &ServeArgs, volume: &Arc<Volume>, restored: Restored) -> shoal::raw::Result<Server> {
+    let host = Served { local: Local::new(volume.clone()), allow_other: args.allow_other };
+    let socket = match &args.socket {
+        Some(socket) => Ok(socket.clone()),
+        None => default_socket(&volume.info().id),
+    };
+    match socket {
+        Ok(socket) => Server::keep(&socket, Arc::new(host), restored),
+        Err(error) => {
+            restored.give_back(&host.local);
+            Err(error)
+        }
+    }
+}
+
+/// Serves until it is told to end.
+fn serve(
+    path: &Path,
+    volume: Arc<Volume>,
+    server: Server,
+    estate: Estate,
+    mut signals: Signals,
+) -> Result<u8> {
+    end_on_panic(None);
+    attend(path).map_err(|error| no_keeper(path, error))?;
+    tracing::info!(volume = %path.display(), socket = %server.path().display(), "served");
+    let signal = signals.forever().next();
+    tracing::info!(signal, sessions = server.loads().len(), "ending");
+    drop(server);
+    let closed = close(volume, path);
+    let failure = closed.as_ref().err().and_then(Failure::line);
+    if failure.is_none() && !estate.ring.path.is_empty() {
+        // While it is locked: nobody else has opened it.
+        rings::remove(Path::new(&estate.ring.path));
+    }
+    if let Err(error) = keeping::send(std::io::stdin(), b'E', failure.unwrap_or_default(), &[]) {
+        tracing::warn!(%error, "the keeper is gone");
+    }
+    closed.map(|()| OK)
+}
+
+/// Starts the thread that hears the keeper.
+fn attend(path: &Path) -> std::io::Result<()> {
+    let volume = path.display().to_string();
+    spawn("shoal-keeping", move || {
+        while let Ok(Some(Message { letter, .. })) = keeping::receive(std::io::stdin()) {
+            tracing::warn!(letter, "unknown message of the keeper");
+        }
+        tracing::warn!(%volume, "the keeper is gone: if this process is killed too, sessions end; \
+            the next open of the volume finds all completed calls");
+    })
+}
+
+/// Nobody beside sessions: what an earlier server had counted for others is not in use.
+struct Nobody(Mutex<Sender<Ino>>);
+
+impl Outside for Nobody {
+    fn ask(&self, ino: Ino) {
+        // It cannot be sent when the volume is being closed.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(ino);
+    }
+
+    fn knows(&self, _: Ino) -> bool {
+        false
+    }
+}
+
+/// Starts the thread that frees unlinked inodes which no session has open.
+fn free_unknown(volume: &Arc<Volume>) -> std::io::Result<()> {
+    let (sender, unlinked) = mpsc::channel();
+    let weak: Weak<Volume> = Arc::downgrade(volume);
+    spawn("shoal-inherited", move || {
+        for ino in unlinked {
+            let Some(volume) = weak.upgrade() else { return };
+            volume.references().unknown(ino);
+        }
+    })?;
+    volume.references().watch_unconfirmed(Arc::new(Nobody(Mutex::new(sender))));
+    Ok(())
+}
