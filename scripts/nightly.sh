@@ -17,8 +17,9 @@ cd "$(dirname "$0")/.."
 
 # Part, its share of the time (of 100), its subject.
 parts=(
-  'simulator 22 seeded runs with crashes, full volumes, refused memory'
+  'simulator 18 seeded runs with crashes, full volumes, refused memory'
   'batches 4 the same of the profile batches'
+  'sessions 4 the same by sessions, all calls that they have'
   'adversary 4 the same of the profile adversary'
   'scheduled 12 whole volumes under a scheduler of threads'
   'planted 4 the defects that only threads reveal, searched for'
@@ -66,6 +67,7 @@ rounds() {  # COMMAND
 # Each part has its seconds in $seconds, and ends with a line that counts.
 simulator()  { sim --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
 batches()    { sim --profile batches --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
+sessions()   { sim --sessions --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
 adversary()  { sim --profile adversary --ops 6000 --seed "$first" --seconds "$seconds"; }
 linear()     { sim linear --seed "$first" --seconds "$seconds"; }
 exhaustive() {

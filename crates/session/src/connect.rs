@@ -74,6 +74,15 @@ pub struct Session {
     callers: Mutex<Vec<Caller>>,
     /// The session's own caller.
     own: Caller,
+    /// A server in this thread instead of one that has bells.
+    beside: Option<Box<dyn Beside>>,
+}
+
+/// A server that answers when it is called, before the call returns: of a session without a
+/// connection, whose runs depend on no other thread.
+pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
+    /// Answers what waits.
+    fn called(&self);
 }
 
 thread_local! {
@@ -114,7 +123,25 @@ impl Session {
             gone: AtomicBool::new(false),
             callers: Mutex::new(vec![own.clone()]),
             own,
+            beside: None,
         })
+    }
+
+    /// A session of the superuser with a server that never looks by itself. `socket` is its
+    /// connection, of which only the other end's life is looked at.
+    pub(crate) fn beside(memory: Memory, socket: OwnedFd, server: Box<dyn Beside>) -> Session {
+        let own = Caller::root();
+        Session {
+            memory,
+            socket,
+            welcome: Welcome { volume: [0; 16], device: 0, bells: Vec::new() },
+            origin: Origin::here(),
+            used: AtomicU32::new(0),
+            gone: AtomicBool::new(false),
+            callers: Mutex::new(vec![own.clone()]),
+            own,
+            beside: Some(server),
+        }
     }
 
     /// The volume that the server serves.
@@ -226,6 +253,9 @@ impl Session {
     #[cold]
     #[allow(clippy::host_endian_bytes, reason = "the kernel reads a number of its own")]
     fn ring(&self) {
+        if let Some(server) = &self.beside {
+            return server.called();
+        }
         let bells = &self.welcome.bells;
         let bell = &bells[rustix::thread::sched_getcpu() % bells.len()];
         // A bell that is full has been rung.
