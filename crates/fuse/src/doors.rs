@@ -8,6 +8,7 @@
 //! A notice waits for locks that callers hold in the kernel. So the thread that makes a session's
 //! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
 
+use crate::crossing::Name;
 use crate::notices::Notice;
 use crate::session::Session;
 use shoal::raw::{Ino, Local, Result, must_not_wait, refuse_to_wait};
@@ -18,6 +19,8 @@ use std::sync::Arc;
 thread_local! {
     /// Changes by the calls of this thread that the kernel has not been told of.
     static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
+    /// Names that the call of this thread changes, as it has announced.
+    static NAMES: RefCell<Vec<Name>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A mounted volume, as the host of sessions.
@@ -60,12 +63,21 @@ impl Host for Door {
     }
 
     fn owed(&self) -> Option<Owed> {
-        let owed = OWED.with(|owed| std::mem::take(&mut *owed.borrow_mut()));
+        let (owed, names) = (OWED.take(), NAMES.take());
         if owed.is_empty() {
+            names.iter().for_each(|name| self.session.crossing.told(name));
             return None;
         }
         let session = self.session.clone();
-        Some(Box::new(move || session.notices.tell_each(&owed)))
+        Some(Box::new(move || {
+            session.notices.tell_each(&owed);
+            names.iter().for_each(|name| session.crossing.told(name));
+        }))
+    }
+
+    fn refused(&self) {
+        OWED.take();
+        NAMES.take().iter().for_each(|name| self.session.crossing.told(name));
     }
 }
 
@@ -76,7 +88,10 @@ impl Kernel {
     /// Notes the time of a change, for a listing that has read the attributes before it and gives
     /// the inode to the kernel after it.
     fn note(&self, ino: Ino) {
-        let _ = self.0.unread.changed(ino, 0);
+        self.0.unread.changed_beside(ino);
+        for dir in self.0.unread.links(ino) {
+            self.owe(self.0.wait_for(dir));
+        }
     }
 
     fn owe(&self, notice: Notice) {
@@ -98,6 +113,14 @@ impl Told for Kernel {
             return Err(refuse_to_wait());
         }
         self.0.write_all_pages(ino);
+        Ok(())
+    }
+
+    fn before_name(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        if self.0.known.has(dir) {
+            let name = self.0.crossing.announce(dir, name)?;
+            NAMES.with_borrow_mut(|names| names.push(name));
+        }
         Ok(())
     }
 

@@ -259,7 +259,10 @@ impl Served {
                     Looked::Waits(Work::Answer { lane, outcome, answer, owed })
                 }
             },
-            AtOnce::Refused { .. } => waits(question),
+            AtOnce::Refused { .. } => {
+                self.client.host.refused();
+                waits(question)
+            }
         }
     }
 

@@ -160,12 +160,14 @@ impl Local {
         })
     }
 
-    /// The inode that a name leads to before a call changes that, if there is a listener.
+    /// The inode that a name leads to before a call changes that, if there is a listener. It is
+    /// told that the name will change.
     #[inline]
-    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
-        self.told.as_ref()?;
+    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        let Some(told) = &self.told else { return Ok(None) };
+        told.before_name(dir, name)?;
         let found = self.volume.namespace().lookup(&Caller::root(), dir, name);
-        found.ok().map(|found| found.ino)
+        Ok(found.ok().map(|found| found.ino))
     }
 
     /// Tells the listener that a directory has one more name, and so other attributes.

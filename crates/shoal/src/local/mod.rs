@@ -122,8 +122,11 @@ impl Calls for Local {
     }
 
     fn make_dir(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
-        let attr = self.new_dir(who, ino_of(dir), path, mode)?;
-        self.hold_open(attr)
+        // Removed by another call before it is held, it is made again.
+        find::unless_stale(|| {
+            let attr = self.new_dir(who, ino_of(dir), path, mode)?;
+            self.hold_open(attr)
+        })
     }
     fn make_dirs(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
         self.new_dirs(who, ino_of(dir), path, mode)
@@ -304,6 +307,9 @@ impl Calls for Local {
         })
     }
     fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {
+        if let Some(told) = &self.told {
+            told.before_name(Ino::ROOT, name)?;
+        }
         let top = self.told.as_ref().and_then(|_| self.volume.subvolumes().top(name).ok());
         self.volume.subvolumes().delete(who, name)?;
         self.tell_tree(Ino::ROOT, name, top);
@@ -369,6 +375,11 @@ impl Calls for Local {
     }
     fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
         let mut touched = self.touched(who, ino_of(dir), changes);
+        if self.told.is_some() {
+            // Once more: before the names were announced, they may have changed.
+            self.before_batch(&touched)?;
+            touched = self.touched(who, ino_of(dir), changes);
+        }
         self.volume.batch(who, ino_of(dir), changes)?;
         touched.append(&mut self.touched(who, ino_of(dir), changes));
         self.tell_touched(touched);
