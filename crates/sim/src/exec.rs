@@ -148,11 +148,20 @@ impl Lockstep {
     /// Makes the call that `op` says on the volume: by the session, if there is one and it can.
     fn call(&self, volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, Error> {
         if let Some(session) = &self.session
+            && !self.removes_file_as_tree(op, inos)
             && let Some(answer) = session.call(op, &mut None)?
         {
             return Ok(answer);
         }
         on_volume(volume, op, inos, &mut None)
+    }
+
+    /// Returns whether the operation removes a file as a tree: the engine does, a session refuses.
+    fn removes_file_as_tree(&self, op: &Op, inos: &[Ino]) -> bool {
+        let Op::RemoveTree { at, .. } = op else { return false };
+        let names = self.model.entries(inos[0]);
+        let child = names.ok().and_then(|names| self.model.node(*names.get(&at.name)?));
+        child.is_some_and(|child| child.kind != FileKind::Directory)
     }
 
     /// Runs `op` on the model alone, given what the volume had answered (if it is known). For

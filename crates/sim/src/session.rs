@@ -17,6 +17,7 @@
 //! | contents of what is no file, "truncate of an open file" of a directory | nothing opens it so |
 //! | holding a symlink or a special file, and what is then done to it | nothing opens it |
 //! | other users' calls on these | there is no way to them but their path, which is checked |
+//! | read of no bytes | a client asks nobody |
 //! | fsync of an inode that is gone | it has no node |
 //!
 //! A path is resolved by the rules of sessions: it must not lead out of its directory.
@@ -28,7 +29,10 @@ use shoal::raw::{
     Attr, Caller, Code, Cookies, Error, Fields, FileKind, Filter, Handle, Ino, Listing, Result,
 };
 use shoal_session::client::Link;
-use shoal_session::{AT_END, Calls, How, Node, Remote};
+use shoal_session::place::links;
+use shoal_session::{AT_END, Calls, How, Node, Remote, Session};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,9 +49,14 @@ const BOTH: How = How {
     mode: 0,
 };
 
+/// An entry of a listing.
+pub type Listed = (Vec<u8>, Ino, FileKind);
+
 /// A session, and what a run has open by it.
 pub struct BySession<L: Link> {
     calls: Remote<L>,
+    /// The directory below which paths are.
+    top: Node,
     slots: Mutex<[Option<Held>; SLOTS]>,
     made: AtomicU64,
 }
@@ -92,7 +101,22 @@ impl<L: Link> BySession<L> {
     /// By a session of the superuser, with nothing open.
     pub fn new(session: L) -> BySession<L> {
         let slots = Mutex::new([None; SLOTS]);
-        BySession { calls: Remote(session), slots, made: AtomicU64::new(0) }
+        BySession { calls: Remote(session), top: Node::TOP, slots, made: AtomicU64::new(0) }
+    }
+
+    /// Closes everything, and goes on with what is below a directory, by its path from the top of
+    /// the session.
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub fn enter(&mut self, dir: &[u8]) -> Result<()> {
+        for held in self.slots.get_mut().iter_mut().filter_map(Option::take) {
+            self.calls.close(&ROOT, held.node)?;
+        }
+        self.calls.close(&ROOT, self.top)?;
+        self.top = Node::TOP;
+        self.top = self.calls.open_dir(&ROOT, Node::TOP, dir)?.node;
+        Ok(())
     }
 
     /// Number of operations that were made so.
@@ -113,16 +137,12 @@ impl<L: Link> BySession<L> {
         }
     }
 
-    /// Opens what is at these paths, slot by slot.
+    /// Opens what is at a path.
     ///
     /// # Errors
     /// Those of the session.
-    pub fn open_paths(&self, paths: &[&str]) -> Result<()> {
-        for (slot, path) in paths.iter().enumerate() {
-            let file = Target::Path(path.as_bytes().to_vec());
-            self.open(&file, slot)?;
-        }
-        Ok(())
+    pub fn open_path(&self, slot: usize, path: &str) -> Result<()> {
+        self.open(&Target::Path(path.into()), slot).map(drop)
     }
 
     fn close(&self, node: Node) {
@@ -145,14 +165,15 @@ impl<L: Link> BySession<L> {
             }
             Target::Path(path) => &path[..],
         };
-        let kind = self.calls.find(&ROOT, Node::TOP, path, false)?.kind;
+        let top = self.top;
+        let kind = self.calls.find(&ROOT, top, path, false)?.kind;
         let (opened, name) = match kind {
-            FileKind::Directory => (self.calls.open_dir(&ROOT, Node::TOP, path)?, &b""[..]),
-            FileKind::Regular => (self.calls.open_file(&ROOT, Node::TOP, path, BOTH)?, &b""[..]),
+            FileKind::Directory => (self.calls.open_dir(&ROOT, top, path)?, &b""[..]),
+            FileKind::Regular => (self.calls.open_file(&ROOT, top, path, BOTH)?, &b""[..]),
             _ => {
                 let cut = path.iter().rposition(|byte| *byte == b'/');
                 let (dir, name) = cut.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
-                (self.calls.open_dir(&ROOT, Node::TOP, dir)?, name)
+                (self.calls.open_dir(&ROOT, top, dir)?, name)
             }
         };
         Ok(Some(Reached { session: self, node: opened.node, name, kind, is_own: true }))
@@ -261,13 +282,7 @@ impl<L: Link> BySession<L> {
             }
             Op::Unlink { who, .. } => self.calls.unlink(&who.caller(), node, name)?,
             Op::Rmdir { who, .. } => self.calls.remove_dir(&who.caller(), node, name)?,
-            Op::RemoveTree { who, .. } => {
-                let kind = self.calls.find(&ROOT, node, name, false).map(|attr| attr.kind);
-                if kind.is_ok_and(|kind| kind != FileKind::Directory) {
-                    return Ok(None);
-                }
-                self.calls.remove_tree(&who.caller(), node, name)?;
-            }
+            Op::RemoveTree { who, .. } => self.calls.remove_tree(&who.caller(), node, name)?,
             _ => return Ok(None),
         }
         Ok(Some(Answer::Unit))
@@ -321,7 +336,7 @@ impl<L: Link> BySession<L> {
         // Whoever is no superuser drops privileges of the file.
         let writer = |kill| if kill { Who::One.caller() } else { Caller::root() };
         Ok(Some(match op {
-            Op::Write { offset: AT_END, .. } => return Ok(None),
+            Op::Write { offset: AT_END, .. } | Op::Read { len: 0, .. } => return Ok(None),
             Op::Write { offset, data, kill_priv, .. } => {
                 let wrote = self.calls.write(&writer(*kill_priv), node, *offset, &data.bytes())?;
                 Answer::Number(wrote.1)
@@ -369,7 +384,10 @@ impl<L: Link> BySession<L> {
                 let Some(dir) = self.reach(dir)?.filter(|it| it.name.is_empty()) else {
                     return Ok(None);
                 };
-                return self.list(dir.node, *page).map(|names| Some(Answer::Names(names)));
+                let entries = self.list(dir.node, *page)?.into_iter();
+                let mut names: Vec<_> = entries.map(|(name, ino, _)| (name, ino)).collect();
+                names.sort();
+                return Ok(Some(Answer::Names(names)));
             }
             _ => {}
         }
@@ -450,7 +468,7 @@ impl<L: Link> BySession<L> {
     }
 
     /// Lists a directory in pages of `page` entries, resuming by cookie.
-    fn list(&self, dir: Node, page: usize) -> Result<Vec<(Vec<u8>, Ino)>> {
+    fn list(&self, dir: Node, page: usize) -> Result<Vec<Listed>> {
         let (want, filter) = (Fields::INO, Filter::default());
         let mut listing = Listing { cookies: Cookies::ALL, want, filter };
         let mut names = Vec::new();
@@ -460,7 +478,7 @@ impl<L: Link> BySession<L> {
             self.calls.list(&ROOT, dir, b"", Ino(0), &listing, &mut |entry, _| {
                 taken += 1;
                 last = entry.cookie;
-                names.push((entry.name.to_vec(), entry.ino));
+                names.push((entry.name.to_vec(), entry.ino, entry.kind));
                 taken < page.max(1)
             })?;
             if taken < page.max(1) {
@@ -468,8 +486,16 @@ impl<L: Link> BySession<L> {
             }
             listing.cookies = listing.cookies.after(last);
         }
-        names.sort();
         Ok(names)
+    }
+
+    /// Lists a directory that a slot holds.
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub fn entries(&self, slot: usize) -> Result<Vec<Listed>> {
+        let held = self.slots.lock()[slot].ok_or(Code::BadHandle)?;
+        self.list(held.node, usize::MAX)
     }
 
     /// Asks for an inode by a handle.
@@ -517,6 +543,23 @@ fn who_calls(op: &Op) -> Who {
         | Op::Access { who, .. } => *who,
         _ => Who::Root,
     }
+}
+
+/// Connects to the server of the mount that a directory is in.
+///
+/// # Errors
+/// Says why not.
+pub fn of_mount(directory: &Path) -> std::result::Result<Session, String> {
+    let device = std::fs::metadata(directory).map_err(|e| e.to_string())?.dev();
+    let mut refused = "it has no link to a socket".to_owned();
+    for link in links(device).filter(|link| link.exists()) {
+        match Session::connect(&link) {
+            Ok(session) if session.device() == device => return Ok(session),
+            Ok(_) => {}
+            Err(error) => refused = error.to_string(),
+        }
+    }
+    Err(format!("session of the mount at {}: {refused}", directory.display()))
 }
 
 /// The answer to who made or found something.
