@@ -17,13 +17,15 @@ cd "$(dirname "$0")/.."
 
 # Part, its share of the time (of 100), its subject.
 parts=(
-  'simulator 22 seeded runs with crashes, full volumes, refused memory'
+  'simulator 16 seeded runs with crashes, full volumes, refused memory'
   'batches 4 the same of the profile batches'
+  'sessions 4 the same by sessions, all calls that they have'
   'adversary 4 the same of the profile adversary'
   'scheduled 12 whole volumes under a scheduler of threads'
   'planted 4 the defects that only threads reveal, searched for'
   'exhaustive 8 short sequences of operations, crashed after each device operation'
   'linear 4 histories of concurrent calls in the library'
+  'doors 2 the same by system calls and sessions of one mount'
   'properties 6 property tests and models of single structures, new seeds'
   'fuzz 10 decoders, requests, damaged volumes'
   'posix 5 calls on a mount beside tmpfs, another share of all situations'
@@ -66,8 +68,14 @@ rounds() {  # COMMAND
 # Each part has its seconds in $seconds, and ends with a line that counts.
 simulator()  { sim --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
 batches()    { sim --profile batches --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
+sessions()   { sim --sessions --seed "$first" --seconds "$seconds" --threads "$(nproc)"; }
 adversary()  { sim --profile adversary --ops 6000 --seed "$first" --seconds "$seconds"; }
 linear()     { sim linear --seed "$first" --seconds "$seconds"; }
+doors()      { rounds door_tests; }
+door_tests() {
+  SHOAL_LINEAR_SEED=$((seed * 10000)) SHOAL_LINEAR_SEEDS=10000 \
+    cargo test --quiet -p shoal-sim --test it -- --exact linear_mount::processes_at_both_doors
+}
 exhaustive() {
   sim exhaustive --threads "$(nproc)" --length 0 --sample3 100000000 --seed "$first" \
     --seconds "$seconds"

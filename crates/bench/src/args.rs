@@ -17,8 +17,9 @@ pub struct Args {
     /// Workload
     #[arg(value_enum)]
     pub workload: Workload,
-    /// Target: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory; or
-    /// `vol:FILE`, the library on a fresh volume
+    /// Target: `dir:PATH`, system calls in a fresh subdirectory of any mounted directory;
+    /// `vol:FILE`, the library on a fresh volume; or `session:PATH`, the library by a session of
+    /// the mount that the directory is in
     #[arg(long, value_name = "TARGET")]
     pub target: Option<Target>,
     /// Threads, each with a top directory of its own
@@ -288,6 +289,8 @@ pub enum Target {
     Directory(PathBuf),
     /// The library on this volume file.
     Volume(PathBuf),
+    /// The library by a session of the mount that this directory is in.
+    Session(PathBuf),
 }
 
 impl FromStr for Target {
@@ -298,7 +301,8 @@ impl FromStr for Target {
             Some((_, "")) => Err(format!("'{text}' names no path")),
             Some(("dir", path)) => Ok(Target::Directory(path.into())),
             Some(("vol", path)) => Ok(Target::Volume(path.into())),
-            _ => Err(format!("'{text}' is neither dir:PATH nor vol:FILE")),
+            Some(("session", path)) => Ok(Target::Session(path.into())),
+            _ => Err(format!("'{text}' is none of dir:PATH, vol:FILE and session:PATH")),
         }
     }
 }
@@ -308,6 +312,7 @@ impl fmt::Display for Target {
         match self {
             Target::Directory(path) => write!(f, "dir:{}", path.display()),
             Target::Volume(path) => write!(f, "vol:{}", path.display()),
+            Target::Session(path) => write!(f, "session:{}", path.display()),
         }
     }
 }
@@ -362,7 +367,7 @@ impl Args {
             return Err(BenchError::new("make-tree takes no --rounds"));
         }
         if self.workload.needs_volume() {
-            if matches!(self.target, Some(Target::Directory(_))) {
+            if !matches!(self.target, Some(Target::Volume(_)) | None) {
                 return Err(BenchError::new(format!("{name} needs a vol: target")));
             }
             if self.workload.compares_settings() && (self.reuse || self.keep) {
@@ -456,6 +461,9 @@ mod tests {
         let target = args.target.expect("given");
         assert_eq!(target, Target::Volume("/x:y".into()));
         assert_eq!(target.to_string(), "vol:/x:y");
+        let session = parse("create --target session:/mnt").expect("parses").target;
+        assert_eq!(session.map(|it| it.to_string()).as_deref(), Some("session:/mnt"));
+        assert!(parse("age --target session:").is_err());
         assert!(parse("create --target /x").is_err());
         assert!(parse("create --target dir:").is_err());
         for refused in [

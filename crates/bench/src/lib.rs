@@ -37,6 +37,7 @@ mod layout;
 
 mod library;
 mod report;
+mod sessions;
 mod syscalls;
 
 mod overwrite;
@@ -57,6 +58,7 @@ pub use args::{Args, Like, Target, Workload};
 pub use error::BenchError;
 
 use error::Result;
+use std::path::Path;
 
 /// Runs one workload as the arguments say and prints its results on standard output.
 pub fn run(args: Args) -> Result<()> {
@@ -76,6 +78,7 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
     let mut report = report::Report::new(args, out);
     match (target, args.workload) {
         (target, Workload::Replay) => replay::run(args, target, &mut report),
+        (Target::Session(path), _) => by_session(args, path, &mut report),
         (Target::Volume(path), Workload::Recover) => special::recover(args, path, &mut report),
         (Target::Volume(path), Workload::Truncate) => {
             orphans::truncate_volume(args, path, &mut report)
@@ -125,4 +128,16 @@ pub fn run_into(args: &Args, out: &mut dyn std::io::Write) -> Result<()> {
             target.finish()
         }
     }
+}
+
+/// Runs a workload by a session of the mount that a directory is in.
+fn by_session(args: &Args, mount: &Path, report: &mut report::Report<'_>) -> Result<()> {
+    use Workload::{Age, MakeTree, RemoveTree, Truncate};
+    if matches!(args.workload, Truncate | RemoveTree | MakeTree | Age) {
+        let name = args.workload.name();
+        return Err(BenchError::new(format!("{name} takes no session: target")));
+    }
+    let target = sessions::SessionTarget::prepare(args, mount)?;
+    workload::run_rounds(args, &target, report)?;
+    target.finish()
 }

@@ -8,6 +8,7 @@
 //! A notice waits for locks that callers hold in the kernel. So the thread that makes a session's
 //! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
 
+use crate::crossing::Name;
 use crate::notices::Notice;
 use crate::ops::tree::{PATIENCE, is_large, path_of};
 use crate::session::Session;
@@ -24,6 +25,8 @@ thread_local! {
     static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
     /// Directories and names of large trees that they have removed.
     static REMOVED: RefCell<Vec<(Ino, Box<[u8]>)>> = const { RefCell::new(Vec::new()) };
+    /// Names that the call of this thread changes, as it has announced.
+    static NAMES: RefCell<Vec<Name>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A mounted volume, as the host of sessions.
@@ -93,15 +96,23 @@ impl Host for Door {
     }
 
     fn owed(&self) -> Option<Owed> {
-        let (owed, removed) = (OWED.take(), REMOVED.take());
+        let (owed, removed, names) = (OWED.take(), REMOVED.take(), NAMES.take());
         if owed.is_empty() {
+            names.iter().for_each(|name| self.session.crossing.told(name));
             return None;
         }
         let session = self.session.clone();
         Some(Box::new(move || {
             session.notices.tell_each(&owed);
+            names.iter().for_each(|name| session.crossing.told(name));
             removed.into_iter().for_each(|(dir, name)| drop_names(&session, dir, name));
         }))
+    }
+
+    fn refused(&self) {
+        OWED.take();
+        REMOVED.take();
+        NAMES.take().iter().for_each(|name| self.session.crossing.told(name));
     }
 }
 
@@ -119,7 +130,10 @@ impl Kernel {
     /// Notes the time of a change, for a listing that has read the attributes before it and gives
     /// the inode to the kernel after it.
     fn note(&self, ino: Ino) {
-        let _ = self.0.unread.changed(ino, 0);
+        self.0.unread.changed_beside(ino);
+        for dir in self.0.unread.links(ino) {
+            self.owe(self.0.wait_for(dir));
+        }
     }
 
     fn owe(&self, notice: Notice) {
@@ -141,6 +155,14 @@ impl Told for Kernel {
             return Err(refuse_to_wait());
         }
         self.0.write_all_pages(ino);
+        Ok(())
+    }
+
+    fn before_name(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        if self.0.known.has(dir) {
+            let name = self.0.crossing.announce(dir, name)?;
+            NAMES.with_borrow_mut(|names| names.push(name));
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! | [`protocol`] | bytes of requests and replies; no I/O |
 //! | `table` | the kernel's list of mounts |
 //! | `known` | inodes that the kernel may know |
+//! | `crossing` | names that a session changes while a system call acts on them |
 //! | `listings` | directory listings that the kernel keeps |
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
@@ -35,6 +36,7 @@
 //! attributes without limit; but for mounts that follow a volume of another process (`views`).
 
 mod about;
+mod crossing;
 mod known;
 mod listings;
 mod pages;

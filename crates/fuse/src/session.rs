@@ -2,6 +2,7 @@
 
 use crate::about::About;
 use crate::calls::Calls;
+use crate::crossing::Crossing;
 use crate::documents::{Documents, is_document};
 use crate::inherited::Inherited;
 use crate::known::Known;
@@ -43,6 +44,8 @@ pub(crate) struct Session {
     pub listings: Listings,
     /// Inodes that it may know.
     pub known: Known,
+    /// Names that sessions change.
+    pub crossing: Crossing,
     /// Drops the names of removed trees.
     pub sweeper: Sweeper,
     /// Files that were opened by tokens.
@@ -86,6 +89,7 @@ impl Session {
             stripped: Stripped::default(),
             listings,
             known: Known::default(),
+            crossing: Crossing::default(),
             sweeper,
             tokens,
             observer,
@@ -183,6 +187,9 @@ impl Session {
 
 /// Longest wait of a reply with attributes until the kernel knows that it must not keep them.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// A name that no directory has: a notice about it waits for the directory's lock, and changes
+/// nothing.
+const NO_NAME: &[u8] = b"\xff\xfeno name";
 /// Longest wait of a direct write until the kernel has dropped older pages, which it locks while it
 /// reads them.
 const PAGES_PATIENCE: Duration = Duration::from_secs(1);
@@ -207,6 +214,27 @@ impl Session {
         let given = self.notices.give(inodes.iter().map(forget));
         if !self.notices.wait(given, PATIENCE) {
             tracing::debug!(?inodes, tid, "the kernel takes long to forget attributes");
+        }
+    }
+
+    /// A notice that waits until nobody has a directory locked, and changes nothing.
+    pub(crate) fn wait_for(&self, dir: Ino) -> Notice {
+        // If there is such a name after all, it is looked up once more.
+        Notice::Name { dir: self.id(dir), name: NO_NAME.into(), expire: true }
+    }
+
+    /// Waits until the threads that have taken names from `ino` are done, so that the kernel can
+    /// keep its attributes. For a request of thread `tid` that may wait, and whose caller has no
+    /// directory locked.
+    #[cold]
+    pub(crate) fn await_losses(&self, ino: Ino, tid: u32) {
+        for loss in self.unread.losses(ino, tid) {
+            let given = self.notices.give([self.wait_for(loss.dir)]);
+            if self.notices.wait(given, PAGES_PATIENCE) {
+                self.unread.has_lost(&loss);
+            } else {
+                tracing::debug!(?ino, tid, "the kernel takes long to take a name");
+            }
         }
     }
 

@@ -18,6 +18,17 @@
 //! request; then the thread that delivers notices sends it ([`crate::notices`]), and the reply
 //! waits for a limited time.
 //!
+//! *Beside sessions* attributes that are not kept are not enough. The kernel reads a file up to the
+//! size that it has kept, and checks the permissions that it has kept: after a change by a session
+//! ([`crate::doors`]) it must be able to keep new ones, and a name that was taken from the file
+//! some seconds ago must not prevent that. So GETATTR waits until the thread that takes the name is
+//! done with it ([`Unread::losses`]). That thread has the directory locked; a notice about any name
+//! in the directory takes the same lock, and so has been acted upon after that. LOOKUP and
+//! READDIRPLUS may come from a caller that has the directory locked itself: they do as before. The
+//! attributes in the reply to LINK are taken whatever version the kernel has by then: after a
+//! change by a session, a notice waits in the same way for links that are being made, before the
+//! kernel is told ([`Unread::links`]).
+//!
 //! *When no notice is needed*, which is nearly always: a thread in the kernel has one request at a
 //! time, so by its next one it has taken the reply to the last. If the thread that makes the change
 //! is the only one that was given attributes, it has taken them. And after [`KEPT_MS`] every reply
@@ -27,7 +38,7 @@
 
 use parking_lot::Mutex;
 use shoal::raw::Ino;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 /// Milliseconds after which a reply has been taken: its caller waits in the kernel, cannot be
@@ -55,11 +66,25 @@ struct Slot {
     changed: AtomicU64,
 }
 
-/// A name that is being taken from a file with others.
-struct Loss {
+/// A name that is being taken from a file with others, or given to a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss {
+    /// The directory that the name is in.
+    pub dir: Ino,
     ino: Ino,
     tid: u32,
     at_ms: u64,
+    /// Number of this loss.
+    nth: u64,
+    /// It is given.
+    is_link: bool,
+}
+
+impl Loss {
+    /// Returns whether another thread than `tid` takes the name from `ino`.
+    fn takes_from(&self, ino: Ino, tid: u32) -> bool {
+        !self.is_link && self.ino == ino && (self.tid != tid || tid == 0)
+    }
 }
 
 /// Threads that were given attributes and may not have taken them, by inode.
@@ -69,6 +94,10 @@ pub(crate) struct Unread {
     losses: Mutex<Vec<Loss>>,
     /// Number of losses, to be read without the lock.
     losing: AtomicUsize,
+    /// Number of losses, ever.
+    lost: AtomicU64,
+    /// A session has changed something.
+    beside: AtomicBool,
     /// Time until which replies of a server before this one may not have been taken, in
     /// nanoseconds; 0: there was none.
     inherited: AtomicU64,
@@ -77,9 +106,15 @@ pub(crate) struct Unread {
 impl Default for Unread {
     fn default() -> Unread {
         let slots = std::iter::repeat_with(Slot::default).take(SLOTS).collect();
-        let (losses, losing) = (Mutex::default(), AtomicUsize::new(0));
-        let inherited = AtomicU64::new(0);
-        Unread { start: Instant::now(), slots, losses, losing, inherited }
+        Unread {
+            start: Instant::now(),
+            slots,
+            losses: Mutex::default(),
+            losing: AtomicUsize::new(0),
+            lost: AtomicU64::new(0),
+            beside: AtomicBool::new(false),
+            inherited: AtomicU64::new(0),
+        }
     }
 }
 
@@ -87,6 +122,17 @@ impl Unread {
     /// Takes all attributes for given, to somebody: by a server before this one.
     pub(crate) fn inherit(&self) {
         self.inherited.store(self.now() + KEPT_MS * 1_000_000, SeqCst);
+        self.beside.store(true, SeqCst);
+    }
+
+    /// Records that a session has changed attributes of `ino`.
+    #[inline]
+    pub(crate) fn changed_beside(&self, ino: Ino) {
+        if !self.beside.load(SeqCst) {
+            self.beside.store(true, SeqCst);
+        }
+        // The notice is another's.
+        let _ = self.changed(ino, 0);
     }
 
     /// Returns the time for [`Unread::changed_since`], in nanoseconds.
@@ -150,9 +196,21 @@ impl Unread {
         self.slot(ino).changed.load(SeqCst) >= then
     }
 
-    /// Records that thread `tid` is about to take from `ino` a name that is not its only one.
+    /// Records that thread `tid` is about to take from `ino` a name in `dir` that is not its only
+    /// one.
     #[cold]
-    pub(crate) fn lose(&self, ino: Ino, tid: u32) {
+    pub(crate) fn lose(&self, ino: Ino, dir: Ino, tid: u32) {
+        self.record(ino, dir, tid, false);
+    }
+
+    /// Records that thread `tid` is about to give `ino` a name in `dir`. Must be called before the
+    /// attributes for the reply are read: the kernel takes them, whatever version it has by then.
+    #[cold]
+    pub(crate) fn link(&self, ino: Ino, dir: Ino, tid: u32) {
+        self.record(ino, dir, tid, true);
+    }
+
+    fn record(&self, ino: Ino, dir: Ino, tid: u32, is_link: bool) {
         let at_ms = self.now() / 1_000_000;
         let mut losses = self.losses.lock();
         // The thread has taken its last reply: it goes on.
@@ -160,7 +218,8 @@ impl Unread {
         if losses.len() == LOSING_MAX {
             losses.remove(0);
         }
-        losses.push(Loss { ino, tid, at_ms });
+        let nth = self.lost.fetch_add(1, SeqCst);
+        losses.push(Loss { dir, ino, tid, at_ms, nth, is_link });
         self.losing.store(losses.len(), SeqCst);
     }
 
@@ -177,7 +236,39 @@ impl Unread {
         let mut losses = self.losses.lock();
         losses.retain(|loss| now - loss.at_ms.min(now) < KEPT_MS);
         self.losing.store(losses.len(), SeqCst);
-        losses.iter().any(|loss| loss.ino == ino && (loss.tid != tid || tid == 0))
+        losses.iter().any(|loss| loss.takes_from(ino, tid))
+    }
+
+    /// Returns the names that other threads than `tid` have taken, or are taking, from `ino`, if
+    /// the kernel must be able to keep its attributes: a session has changed something.
+    #[inline]
+    pub(crate) fn losses(&self, ino: Ino, tid: u32) -> Vec<Loss> {
+        match self.beside.load(SeqCst) && self.is_losing(ino, tid) {
+            true => {
+                let losses = self.losses.lock();
+                losses.iter().filter(|loss| loss.takes_from(ino, tid)).copied().collect()
+            }
+            false => Vec::new(),
+        }
+    }
+
+    /// Returns the directories in which `ino` is being given names. Must be called after a change,
+    /// of which the kernel is told when it is done with them.
+    #[inline]
+    pub(crate) fn links(&self, ino: Ino) -> Vec<Ino> {
+        if self.losing.load(SeqCst) == 0 {
+            return Vec::new();
+        }
+        let losses = self.losses.lock();
+        let links = losses.iter().filter(|loss| loss.is_link && loss.ino == ino);
+        links.map(|loss| loss.dir).collect()
+    }
+
+    /// Records that the thread which took a name has seen the reply.
+    pub(crate) fn has_lost(&self, loss: &Loss) {
+        let mut losses = self.losses.lock();
+        losses.retain(|other| other.nth != loss.nth);
+        self.losing.store(losses.len(), SeqCst);
     }
 
     #[inline]
@@ -278,13 +369,33 @@ mod tests {
     #[test]
     fn losses_last_until_their_thread_goes_on() {
         let unread = Unread::default();
-        unread.lose(DIR, 1);
+        unread.lose(DIR, Ino(2), 1);
         assert!(unread.is_losing(DIR, 2) && !unread.is_losing(DIR, 1));
         assert!(!unread.is_losing(TWIN, 2));
-        unread.lose(TWIN, 1);
+        unread.lose(TWIN, Ino(2), 1);
         assert!(!unread.is_losing(DIR, 2) && unread.is_losing(TWIN, 2));
-        (2..400).for_each(|tid| unread.lose(Ino(u64::from(tid) * 1000), tid));
+        (2..400).for_each(|tid| unread.lose(Ino(u64::from(tid) * 1000), Ino(2), tid));
         assert!(unread.losses.lock().len() == LOSING_MAX && !unread.is_losing(TWIN, 9999));
         assert!(unread.is_losing(Ino(399_000), 9999));
+    }
+
+    #[test]
+    fn losses_are_waited_for_beside_sessions() {
+        let unread = Unread::default();
+        unread.lose(DIR, Ino(2), 1);
+        assert!(unread.losses(DIR, 2).is_empty(), "the kernel knows every size by itself");
+        unread.changed_beside(TWIN);
+        assert!(unread.losses(DIR, 1).is_empty() && unread.losses(TWIN, 2).is_empty());
+        let losses = unread.losses(DIR, 2);
+        assert_eq!(losses.iter().map(|loss| loss.dir).collect::<Vec<_>>(), [Ino(2)]);
+        // The same name, made again and taken again.
+        unread.lose(DIR, Ino(2), 1);
+        unread.has_lost(&losses[0]);
+        assert!(unread.is_losing(DIR, 2), "the later one");
+        unread.losses(DIR, 2).iter().for_each(|loss| unread.has_lost(loss));
+        assert!(!unread.is_losing(DIR, 2));
+        unread.link(DIR, Ino(3), 1);
+        assert!(!unread.is_losing(DIR, 2) && unread.losses(DIR, 2).is_empty());
+        assert_eq!((unread.links(DIR), unread.links(TWIN)), (vec![Ino(3)], vec![]));
     }
 }

@@ -59,7 +59,7 @@ impl Place {
         if !rustix::process::geteuid().is_root() {
             return Some("only root can mount it".to_owned());
         }
-        if system == System::Mount && !Path::new("/dev/fuse").exists() {
+        if matches!(system, System::Mount | System::Session) && !Path::new("/dev/fuse").exists() {
             return Some("there is no /dev/fuse".to_owned());
         }
         let maker = system.maker()?;
@@ -92,7 +92,7 @@ impl Place {
         }
         match system {
             System::Library | System::Memory => {}
-            System::Mount => ready.serve(size)?,
+            System::Mount | System::Session => ready.serve(size)?,
             System::Tmpfs => {
                 let options = format!("size={size},nr_inodes=0");
                 ready.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"])?;

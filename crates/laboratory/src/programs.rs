@@ -108,7 +108,7 @@ pub(crate) fn run(
         parsed.remove("target");
         results.push(parsed);
     }
-    if measure.system == System::Mount {
+    if matches!(measure.system, System::Mount | System::Session) {
         results.iter_mut().for_each(|result| of_server(measure, result, server));
     }
     let lines = label(measure, results, |(system, case), result| Line {
@@ -202,7 +202,10 @@ fn command(
         _ => &mut command,
     };
     command.args(measure.args.split(' '));
-    let target = ready.target();
+    let mut target = ready.target();
+    if measure.system == System::Session {
+        target = target.replacen("dir:", "session:", 1);
+    }
     match measure.program {
         Program::Peers => {
             command.arg("--json").arg("--folder").arg(place.scratch.join("peers"));

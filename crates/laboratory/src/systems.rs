@@ -5,6 +5,8 @@
 pub(crate) enum System {
     /// Shoal's library on a volume of its own.
     Library,
+    /// Shoal's library by a session of a mount.
+    Session,
     /// A mount of Shoal.
     Mount,
     Tmpfs,
@@ -22,6 +24,7 @@ impl System {
     pub(crate) fn name(self) -> &'static str {
         match self {
             System::Library => "Shoal, library",
+            System::Session => "Shoal, session",
             System::Mount => "Shoal, mount",
             System::Tmpfs => "tmpfs",
             System::Xfs => "XFS",

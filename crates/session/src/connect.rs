@@ -100,6 +100,15 @@ pub struct Session {
     callers: Mutex<Vec<(u32, Caller)>>,
     /// The session's own caller.
     own: Caller,
+    /// A server in this thread instead of one that has bells.
+    beside: Option<Box<dyn Beside>>,
+}
+
+/// A server that answers when it is called, before the call returns: of a session without a
+/// connection, whose runs depend on no other thread.
+pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
+    /// Answers what waits.
+    fn called(&self);
 }
 
 thread_local! {
@@ -186,7 +195,33 @@ impl Session {
             parking: Parking::default(),
             callers: Mutex::default(),
             own,
+            beside: None,
         })
+    }
+
+    /// A session of the superuser with a server that never looks by itself. `socket` is its
+    /// connection, of which only the other end's life is looked at; `memory` comes with its file.
+    pub(crate) fn beside(
+        (memory, file): (Memory, OwnedFd),
+        socket: OwnedFd,
+        server: Box<dyn Beside>,
+    ) -> Session {
+        let way = Way { socket, bells: Vec::new(), uid: 0, kept: None };
+        Session {
+            memory,
+            file,
+            place: PathBuf::new(),
+            way: RwLock::new(Arc::new(way)),
+            volume: [0; 16],
+            device: 0,
+            origin: Origin::here(),
+            used: AtomicU32::new(0),
+            calls: std::array::from_fn(|_| AtomicU32::new(0)),
+            parking: Parking::default(),
+            callers: Mutex::default(),
+            own: Caller::root(),
+            beside: Some(server),
+        }
     }
 
     /// The volume that the server serves.
@@ -316,6 +351,9 @@ impl Session {
     /// Calls a server that sleeps.
     #[cold]
     fn ring(&self) {
+        if let Some(server) = &self.beside {
+            return server.called();
+        }
         // Held while it rings: a way that is replaced meanwhile is rung by whoever replaces it.
         let way = self.way.read().unwrap_or_else(PoisonError::into_inner);
         let bell = &way.bells[rustix::thread::sched_getcpu() % way.bells.len()];

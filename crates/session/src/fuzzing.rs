@@ -2,19 +2,25 @@
 
 use crate::calls::{How, Node, Opened, ROWS};
 use crate::client::Link;
+use crate::connect::{Beside, Session};
 use crate::feeds::Feeds;
 use crate::kept::{Asked, KeptSessions, Made};
+use crate::memory::Memory;
 use crate::nodes::Nodes;
 use crate::peer::Peer;
 use crate::resent::Resent;
 use crate::serve::{Client, Host, is_noted};
+use crate::served::{Before, Looked, Served};
 use crate::trees::Trees;
 use crate::wire::{Put, Reader, Take, Writer, put_caller, take_caller};
+use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use shoal_engine::{
-    Attr, BatchOp, Caller, ChangeMark, Cookies, Error, Fallocate, Fields, FileKind, Filter,
+    Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Error, Fallocate, Fields, FileKind, Filter,
     Freshness, Handle, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek,
     SetAttr, Stat, StatFs, Token, Totals, XattrFlags,
 };
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -156,6 +162,54 @@ impl Link for Asker {
     fn close(&self, node: u64) -> bool {
         self.client.close(Node(node))
     }
+}
+
+/// A server whose client calls it for each question.
+struct Alone {
+    served: Served,
+    memory: Mutex<(Vec<u8>, Vec<u8>)>,
+}
+
+impl std::fmt::Debug for Alone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Alone")
+    }
+}
+
+impl Beside for Alone {
+    fn called(&self) {
+        let memory = &mut *self.memory.lock();
+        loop {
+            match self.served.look(memory) {
+                Looked::Nothing => return,
+                Looked::Answered => {}
+                Looked::Waits(work) => self.served.work(work),
+            }
+        }
+    }
+}
+
+/// Begins a session of the superuser whose two ends are one thread, the one that calls: memory,
+/// lanes and messages are those of any session, but a run of calls depends on no other thread, and
+/// is the same each time.
+///
+/// # Errors
+/// `ENOMEM`; `EIO` without descriptors.
+pub fn in_one_thread(host: Arc<dyn Host>) -> Result<Session> {
+    let (family, kind, flags) = (AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let pair = rustix::net::socketpair(family, kind, flags, None);
+    let (socket, other) =
+        pair.map_err(|e| Error::refused(Code::Io, format!("no socket for a session: {e}")))?;
+    let (memory, file) = Memory::make()?;
+    let peer = Peer { pid: std::process::id(), uid: 0, gid: 0 };
+    let parts = (other, Memory::of_client(file.as_fd())?.0, Vec::new());
+    let whose = (peer, Vec::new(), Arc::default());
+    let served = Served::new(0, host, whose, parts, Before::default());
+    Ok(Session::beside(
+        (memory, file),
+        socket,
+        Box::new(Alone { served, memory: Mutex::default() }),
+    ))
 }
 
 /// Returns the number of a row.

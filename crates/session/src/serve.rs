@@ -69,6 +69,9 @@ pub trait Host: Send + Sync + 'static {
     }
     /// Tells once more of a change that a server before this one has made.
     fn retell(&self, _: Changed<'_>) {}
+    /// The call that this thread has begun was refused, as it would have had to wait, and has
+    /// changed nothing: nothing is owed for it.
+    fn refused(&self) {}
     /// Returns whether this user may have a session: it may enter the mount.
     fn may_enter(&self, uid: u32) -> bool;
 }

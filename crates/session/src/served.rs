@@ -315,6 +315,7 @@ impl Served {
             }
             AtOnce::Refused { .. } => {
                 // Nothing has been made.
+                self.client.host.refused();
                 noting::end();
                 self.hand_out(copy(question))
             }

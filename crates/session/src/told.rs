@@ -15,6 +15,15 @@ pub trait Told: Send + Sync {
         Ok(())
     }
 
+    /// A call is about to take a name from the inode that it leads to, or to move it; if it does,
+    /// the name is told after that.
+    ///
+    /// # Errors
+    /// For a thread that must not wait, that it would have to.
+    fn before_name(&self, _dir: Ino, _name: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
     /// A name has been added, removed, or leads to another inode. Both names of a rename are told.
     fn name(&self, dir: Ino, name: &[u8]);
 

@@ -3,7 +3,7 @@
 
 mod crew;
 
-use crate::runner::{Failure, Report, Settings, run_profile, run_short_of_memory};
+use crate::runner::{Failure, Report, Settings, run_by_session, run_profile, run_short_of_memory};
 use crate::seeds::Seeds;
 use crate::shrink::shrink;
 use crate::workload::{Profile, Workload, profile_named};
@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Profile of all runs; without it each seed draws
     #[arg(long, value_name = "NAME", value_parser = profile)]
     pub profile: Option<Profile>,
+    /// By sessions, all calls that they have
+    #[arg(long)]
+    pub sessions: bool,
 }
 
 impl Arguments {
@@ -75,6 +78,7 @@ fn work(arguments: Arguments, every: u64, people: bool) -> bool {
         }
         current.store(seed, Ordering::Relaxed);
         let ran = match &profile {
+            profile if arguments.sessions => run_by_session(seed, profile.as_ref(), ops),
             Some(profile) => run_profile(seed, profile, ops),
             None => run_short_of_memory(seed, ops),
         };
@@ -101,10 +105,15 @@ fn print_progress(runs: u64, start: Instant, total: &Report) {
     let seconds = start.elapsed().as_secs_f64();
     let Report { steps, skipped, refused, unserved, crashes, images, intents, device_ops, .. } =
         total;
+    let by_session = match total.by_session {
+        0 => String::new(),
+        calls => format!(", {calls} by a session"),
+    };
     println!(
         "{runs} seeds in {seconds:.1} s ({:.1} runs/s): {steps} operations ({skipped} skipped, \
-         {refused} without space, {unserved} without memory), {crashes} crashes, {images} crash \
-         images, {intents} intents completed, {device_ops} device operations, 0 violations",
+         {refused} without space, {unserved} without memory{by_session}), {crashes} crashes, \
+         {images} crash images, {intents} intents completed, {device_ops} device operations, 0 \
+         violations",
         runs as f64 / seconds
     );
 }
@@ -120,13 +129,15 @@ fn report_failure(seed: u64, arguments: &Arguments, failure: Failure) {
         Some(profile) => Settings::of_profile(seed, profile),
         None => Settings::of_seed(seed),
     };
+    settings.sessions = arguments.sessions;
     let length = failure.ops.len();
     let short = shrink(&settings, failure, PATIENCE);
     settings.explain = true;
     let explained = crate::runner::run_list(&settings, &short.ops).err().unwrap_or(short);
     println!("shortened from {length} to {} operations:\n{explained}", explained.ops.len());
     let profile = profile.map(|p| format!(" --profile {}", p.name)).unwrap_or_default();
-    println!("replay: cargo xtask sim --seed {seed} --ops {ops}{profile}");
+    let sessions = if arguments.sessions { " --sessions" } else { "" };
+    println!("replay: cargo xtask sim --seed {seed} --ops {ops}{profile}{sessions}");
 }
 
 /// Aborts when one seed takes too long: a hang is a failure too, and nobody else would tell which.

@@ -85,6 +85,12 @@ pub const ALLOWED: &[Allowed] = &[
     },
     Allowed { op: "link", model: &[Code::Exists], volume: Code::Access, reason: "the same" },
     Allowed {
+        op: "link",
+        model: &[Code::CrossRoot],
+        volume: Code::Stale,
+        reason: "a session looks at the file first, and that went with its subvolume",
+    },
+    Allowed {
         op: "unlink",
         model: &[Code::NotPermitted],
         volume: Code::IsDirectory,

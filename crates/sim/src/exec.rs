@@ -11,8 +11,15 @@ use crate::call::{as_setattr, on_volume};
 use crate::compare::compare;
 use crate::memory::{Refusal, refusing};
 use crate::model::{Body, Model, Outcome, State, same_attr};
-use crate::op::{Data, Op, SLOTS, Target};
-use shoal::raw::{Code, Error, Fallocate, Handle, Ino, Volume};
+use crate::op::{Data, Op, SLOTS, Target, Who};
+use crate::session::BySession;
+use shoal::raw::{Code, Error, Fallocate, FileKind, Handle, Ino, Volume};
+use shoal_base::limits::PATH_MAX;
+use shoal_session::Session;
+use std::sync::Arc;
+
+/// Bytes of each file that are looked at by a session at the end.
+const LOOKED_AT: u64 = 256 << 10;
 
 /// How a step ended that was not wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,6 +42,8 @@ pub struct Lockstep {
     pub slots: [Option<Ino>; SLOTS],
     /// Allocations that the next call is refused.
     pub refusal: Option<Refusal>,
+    /// A session that makes the calls on the volume, all that it can.
+    pub session: Option<Arc<BySession<Session>>>,
 }
 
 impl Lockstep {
@@ -50,7 +59,7 @@ impl Lockstep {
 
     /// A run that goes on from here, with nothing open.
     pub fn of(model: Model) -> Lockstep {
-        Lockstep { model, slots: [None; SLOTS], refusal: None }
+        Lockstep { model, slots: [None; SLOTS], refusal: None, session: None }
     }
 
     /// The inode that a target means now.
@@ -88,13 +97,14 @@ impl Lockstep {
             Op::Stale { which } => {
                 let graves = self.model.graves();
                 let (ino, generation) = graves[which % graves.len()];
-                let found = volume.namespace().by_handle(Handle { ino, generation });
-                found.map(|attr| Answer::Node(attr.ino))
+                let handle = Handle { ino, generation };
+                match &self.session {
+                    Some(session) => session.by_handle(handle),
+                    None => volume.namespace().by_handle(handle).map(|it| Answer::Node(it.ino)),
+                }
             }
-            Op::Close { slot } => {
-                on_volume(volume, op, &[self.slots[*slot].expect("checked")], &mut None)
-            }
-            _ => on_volume(volume, op, &inos, &mut None),
+            Op::Close { slot } => self.call(volume, op, &[self.slots[*slot].expect("checked")]),
+            _ => self.call(volume, op, &inos),
         };
         let (found, refused) = refusing(refusal, call);
         if let Err(error) = &found
@@ -133,6 +143,25 @@ impl Lockstep {
         compare(op, &inos, &self.model, expected, found)?;
         self.look_at_touched(volume)?;
         Ok((Step::Done, answer))
+    }
+
+    /// Makes the call that `op` says on the volume: by the session, if there is one and it can.
+    fn call(&self, volume: &Volume, op: &Op, inos: &[Ino]) -> Result<Answer, Error> {
+        if let Some(session) = &self.session
+            && !self.removes_file_as_tree(op, inos)
+            && let Some(answer) = session.call(op, &mut None)?
+        {
+            return Ok(answer);
+        }
+        on_volume(volume, op, inos, &mut None)
+    }
+
+    /// Returns whether the operation removes a file as a tree: the engine does, a session refuses.
+    fn removes_file_as_tree(&self, op: &Op, inos: &[Ino]) -> bool {
+        let Op::RemoveTree { at, .. } = op else { return false };
+        let names = self.model.entries(inos[0]);
+        let child = names.ok().and_then(|names| self.model.node(*names.get(&at.name)?));
+        child.is_some_and(|child| child.kind != FileKind::Directory)
     }
 
     /// Runs `op` on the model alone, given what the volume had answered (if it is known). For
@@ -191,6 +220,44 @@ impl Lockstep {
         }
         self.model.settle();
         self.model.adopt_seen(seen);
+    }
+
+    /// Asks the session for all that it can see, and compares.
+    pub fn look_by_session(&self) -> Result<(), String> {
+        let Some(session) = &self.session else { return Ok(()) };
+        let mut queue = vec![Vec::new()];
+        while let Some(path) = queue.pop() {
+            let Some(ino) = self.model.find(&path) else { continue };
+            let Some(node) = self.model.node(ino) else { continue };
+            let file = Target::Path(path.clone());
+            let len = node.size().min(LOOKED_AT);
+            let mut ops = vec![Op::Getattr { file: file.clone() }];
+            ops.push(Op::ListXattr { who: Who::Root, file: file.clone() });
+            match &node.body {
+                Body::Dir(entries) => {
+                    let below = |name: &Vec<u8>| match &path[..] {
+                        b"" => name.clone(),
+                        path => [path, b"/", name].concat(),
+                    };
+                    queue.extend(entries.keys().map(below).filter(|it| it.len() < PATH_MAX));
+                    ops.push(Op::Readdir { dir: file, page: 100 });
+                }
+                Body::File(_) => ops.push(Op::Read { file, offset: 0, len }),
+                Body::Link(_) => ops.push(Op::Readlink { file }),
+                Body::Special => {}
+            }
+            for op in ops {
+                let (expected, mut told) = (self.on_model_question(&op, &[ino]), None);
+                match session.call(&op, &mut told).transpose() {
+                    Some(found) => compare(&op, &[ino], &self.model, expected, found)?,
+                    None => return Err(format!("{op}: a session cannot make it")),
+                }
+                if let Some(attr) = told {
+                    same_attr(&node.state(ino), &attr).map_err(|e| format!("{op}: {e}"))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Returns whether the slots are as the operation needs them.
@@ -352,8 +419,14 @@ impl Lockstep {
                 Ok(Answer::Paths(model.paths_of(inos[0])))
             }
             Op::Access { who, mask, .. } => unit(model.permit(&who.caller(), inos[0], *mask)),
-            Op::Resolve { who, path, follow, .. } => {
-                model.resolve(&who.caller(), inos[0], path, *follow).map(Answer::Node)
+            Op::Resolve { who, start, path, follow } => {
+                let kind = model.node(inos[0]).map_or(FileKind::Directory, |node| node.kind);
+                let session = self.session.as_ref();
+                let found = match session.is_some_and(|session| session.can_hold(start, kind)) {
+                    true => model.beneath(&who.caller(), inos[0], path, *follow)?,
+                    false => model.resolve(&who.caller(), inos[0], path, *follow)?,
+                };
+                model.node(found).map(|_| Answer::Node(found)).ok_or(Code::Stale)
             }
             Op::Read { offset, len, .. } => model.read(inos[0], *offset, *len).map(Answer::Bytes),
             Op::Readlink { .. } => {

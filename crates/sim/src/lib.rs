@@ -10,6 +10,7 @@
 //! * [`exec`]: one operation on volume ([`call`]) and model in lockstep, results compared
 //!   ([`compare`], with the table of allowed differences).
 //! * [`system`]: the same operations as system calls on a mounted directory.
+//! * [`session`]: the same by a session of the library.
 //! * [`walk`], [`checks`]: the volume's visible state, and the rules that hold without a model.
 //! * [`runner`]: whole runs with crashes, recoveries and comparison with the permitted prefixes.
 //! * [`lsns`]: the LSNs of the inodes' last changes after each of these crashes.
@@ -53,6 +54,7 @@ pub mod call;
 pub mod device;
 
 pub mod compare;
+pub mod session;
 pub mod walk;
 
 pub mod checks;

@@ -18,11 +18,14 @@ use crate::lsns::Lsns;
 use crate::op::Op;
 use crate::recovery::{recover, recover_hard};
 use crate::rng::Rng;
+use crate::session::BySession;
 use crate::text::panic_text;
 use crate::walk::{Walk, walk};
 use crate::workload::{Profile, Workload, runs_full};
-use shoal::raw::{Code, Compression, Error, Ino, MkfsOptions, OpenOptions, Volume, mkfs_on};
+use shoal::raw::{Code, Compression, Error, Ino, Local, MkfsOptions, OpenOptions, Volume, mkfs_on};
 use shoal_device::Device;
+use shoal_session::fuzzing::in_one_thread;
+use shoal_session::{Calls, Host};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -48,6 +51,8 @@ pub struct Settings {
     pub batches: bool,
     /// The subvolumes' tops have a quota without limits, from the beginning or from a reopening on.
     pub quotas: bool,
+    /// The calls are made by a session, all that it can make ([`crate::session`]).
+    pub sessions: bool,
 }
 
 impl Settings {
@@ -79,6 +84,7 @@ impl Settings {
             lying: false,
             batches: false,
             quotas: false,
+            sessions: false,
         }
     }
 
@@ -143,6 +149,8 @@ counts! {
         pub refused: u64,
         /// Operations refused for lack of memory.
         pub unserved: u64,
+        /// Calls that a session has made.
+        pub by_session: u64,
         /// Crashes.
         pub crashes: u64,
         /// Volumes closed, on a bucket.
@@ -207,6 +215,24 @@ pub fn run_profile(seed: u64, profile: &Profile, count: usize) -> Result<Report,
     run_from(&Settings::of_profile(seed, profile), workload, count)
 }
 
+/// The same by sessions; with the profile that the seed draws if there is none.
+pub fn run_by_session(
+    seed: u64,
+    profile: Option<&Profile>,
+    count: usize,
+) -> Result<Report, Failure> {
+    let settings = match profile {
+        Some(profile) => Settings::of_profile(seed, profile),
+        None => Settings::of_seed(seed),
+    };
+    let workload = match profile {
+        Some(profile) => Workload::with_profile(seed, profile.name),
+        None => Workload::new(seed),
+    };
+    let workload = workload.with_refusals(seed).with_batches(seed).with_tree_changes(seed);
+    run_from(&Settings { sessions: true, ..settings }, workload, count)
+}
+
 /// Runs the operations of a list.
 pub fn run_list(settings: &Settings, ops: &[Op]) -> Result<Report, Failure> {
     run_from(settings, ops.iter().cloned(), ops.len())
@@ -242,11 +268,23 @@ fn drive(
     sim.finish()
 }
 
+/// A volume whose only session is the run's.
+struct Alone(Local);
+
+impl Host for Alone {
+    fn calls(&self) -> &dyn Calls {
+        &self.0
+    }
+    fn may_enter(&self, _: u32) -> bool {
+        true
+    }
+}
+
 /// A run in progress.
 pub struct Sim {
     settings: Settings,
     device: Arc<FaultyDevice>,
-    volume: Option<Volume>,
+    volume: Option<Arc<Volume>>,
     /// The model, in lockstep.
     pub run: Lockstep,
     history: History,
@@ -273,7 +311,30 @@ impl Sim {
         let lsns = Lsns::new(&volume, &run.model)?;
         let settings = settings.clone();
         let report = Report::default();
-        Ok(Sim { settings, device, volume: Some(volume), run, history, lsns, report })
+        let mut sim = Sim { settings, device, volume: None, run, history, lsns, report };
+        sim.serve(volume)?;
+        Ok(sim)
+    }
+
+    /// Goes on with this volume, by a session if they are wanted.
+    fn serve(&mut self, volume: Volume) -> Result<(), String> {
+        let volume = Arc::new(volume);
+        if self.settings.sessions {
+            let host = Arc::new(Alone(Local::new(volume.clone())));
+            let session = in_one_thread(host).map_err(|e| format!("session: {e}"))?;
+            self.run.session = Some(Arc::new(BySession::new(session)));
+        }
+        self.volume = Some(volume);
+        Ok(())
+    }
+
+    /// Ends the session, if there is one, and takes the volume.
+    fn take_volume(&mut self) -> Volume {
+        if let Some(session) = self.run.session.take() {
+            self.report.by_session += session.made();
+        }
+        let volume = self.volume.take().expect("open between steps");
+        Arc::into_inner(volume).expect("nobody else has it")
     }
 
     fn volume(&self) -> &Volume {
@@ -325,7 +386,7 @@ impl Sim {
         self.report.crashes += 1;
         let mut crashes = self.device.crashes(rng.next());
         self.report.device_ops += crashes.last();
-        drop(self.volume.take());
+        drop(self.take_volume());
         let first = self.history.first_position();
         let last = crashes.last();
         let mut moments: Vec<u64> =
@@ -343,8 +404,8 @@ impl Sim {
             recovered.volume.sync().map_err(|e| format!("sync after a recovery: {e}"))?;
         }
         self.device = recovered.device;
-        self.volume = Some(recovered.volume);
         self.run = Lockstep::of(recovered.walk.model());
+        self.serve(recovered.volume)?;
         let position = self.device.position();
         self.history = History::new(position, &self.run.model, self.settings.explain);
         self.lsns = Lsns::new(self.volume(), &self.run.model)?;
@@ -427,6 +488,7 @@ impl Sim {
             }
         }
         self.compare_whole("at the end")?;
+        self.run.look_by_session().map_err(|e| format!("at the end, by a session: {e}"))?;
         self.step(&Op::Checkpoint)?;
         checks::nothing_waits_to_be_freed(self.volume())?;
         match self.volume().info().pinned_bytes {
@@ -442,8 +504,7 @@ impl Sim {
             self.empty_and_use_again()?;
         }
         self.report.device_ops += self.device.position();
-        let volume = self.volume.take().expect("open between steps");
-        volume.close().map_err(|e| format!("close: {e}"))?;
+        self.take_volume().close().map_err(|e| format!("close: {e}"))?;
         Ok(self.report)
     }
 }
@@ -458,6 +519,15 @@ pub enum Ack {
 
 /// The part of an operation that the model has no opinion on: makes durable what it asks for.
 pub fn make_durable(volume: &Volume, run: &Lockstep, op: &Op) -> Result<Option<Ack>, Error> {
+    if let Some(session) = &run.session
+        && is_there(run, op)
+        && session.make_durable(op)?
+    {
+        return Ok(match op {
+            Op::Fsync { file, .. } => run.resolve(file).map(Ack::Inode),
+            _ => Some(Ack::All),
+        });
+    }
     match op {
         Op::Fsync { file, datasync } => match run.resolve(file) {
             None => Ok(None),
@@ -473,6 +543,12 @@ pub fn make_durable(volume: &Volume, run: &Lockstep, op: &Op) -> Result<Option<A
         Op::Checkpoint => volume.maintenance().checkpoint().map(|()| Some(Ack::All)),
         _ => Ok(None),
     }
+}
+
+/// Returns whether the inodes that an operation names are there.
+fn is_there(run: &Lockstep, op: &Op) -> bool {
+    let inos = run.resolve_all(op);
+    inos.is_some_and(|inos| inos.iter().all(|ino| run.model.node(*ino).is_some()))
 }
 
 fn open(device: &Arc<FaultyDevice>, settings: &Settings) -> Result<Volume, String> {

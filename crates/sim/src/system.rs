@@ -44,14 +44,21 @@ impl Files {
         Files { top: top.to_owned(), slots: [const { None }; SLOTS] }
     }
 
-    /// Opens what is at these paths, slot by slot, as paths only: the inode stays, and nothing is
-    /// asked of the filesystem later.
-    pub fn open_paths(&mut self, paths: &[&str]) -> io::Result<()> {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        for (slot, path) in self.slots.iter_mut().zip(paths) {
-            *slot = Some(fs::openat(CWD, self.top.join(path), flags, Mode::empty())?);
-        }
+    /// Opens what is at a path: as a path only, so that the inode stays and nothing is asked of the
+    /// filesystem later, or for its contents.
+    pub fn open_path(&mut self, slot: usize, path: &str, contents: bool) -> io::Result<()> {
+        let how = if contents { OFlags::RDWR } else { OFlags::PATH };
+        let flags = how | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        self.slots[slot] = Some(fs::openat(CWD, self.top.join(path), flags, Mode::empty())?);
         Ok(())
+    }
+
+    /// Reads by one call, which a file's end cuts short.
+    pub fn read_at_once(&self, file: &Target, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let read = self.file(file, OFlags::RDONLY)?.read_at(&mut bytes, offset)?;
+        bytes.truncate(read);
+        Ok(bytes)
     }
 
     /// The open file of a slot.

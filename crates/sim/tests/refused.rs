@@ -2,7 +2,7 @@
 //! reserve of memory is the process's, so a refusal may fail a call of another test.
 
 use shoal_sim::deadline::{from_environment, within};
-use shoal_sim::runner::{run_profile, run_short_of_memory};
+use shoal_sim::runner::{run_by_session, run_profile, run_short_of_memory};
 use shoal_sim::workload::profile_named;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,6 +40,29 @@ fn an_adversary_is_served_and_nobody_is_hurt() {
             }
         });
     }
+}
+
+/// The same operations by sessions, where they make most of the calls.
+#[test]
+fn sessions_answer_as_the_library_does() {
+    let _alone = alone();
+    let first = from_environment("SHOAL_SIM_FIRST", 0);
+    for seed in first..first + from_environment("SHOAL_SIM_SEEDS", 12) {
+        let report = within(300, &format!("seed {seed}"), move || {
+            let run = run_by_session(seed, None, 400);
+            run.unwrap_or_else(|failure| panic!("seed {seed}, by sessions: {failure}"))
+        });
+        assert!(2 * report.by_session > report.steps, "seed {seed}: {report:?}");
+    }
+}
+
+/// A run by a session is the same each time: the threads that other sessions have are not in it.
+#[test]
+fn runs_by_sessions_are_repeated() {
+    let _alone = alone();
+    let run =
+        || within(300, "seed 7", || run_by_session(7, None, 400).unwrap_or_else(|e| panic!("{e}")));
+    assert_eq!(run(), run());
 }
 
 /// Seeds of the profile that once found something: (seed, what it was).

@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args, target: &Target, report: &mut Report<'_>) -> Resu
         report.note(&format!("{}: {text}", file.display()))?;
     }
     match target {
+        Target::Session(_) => Err(BenchError::new("replay takes no session: target")),
         Target::Directory(path) => {
             let target = DirectoryTarget::prepare(args, path)?;
             replay(args, &plan, || syscalls::Player::new(target.base()), report)?;

@@ -6,13 +6,14 @@ use crate::protocol::flags::*;
 use crate::protocol::reply::{attr_out, put, statx_out};
 use crate::protocol::wire::{AccessIn, SetattrIn, StatfsOut, StatxIn};
 use crate::protocol::{Errno, Request};
-use shoal::raw::{Attr, Caller, Ino, SetAttr, SetTime, Time};
+use shoal::raw::{Attr, Caller, Ino, SetAttr, SetTime, Time, must_not_wait, refuse_to_wait};
 
 /// Unit of STATFS in bytes.
 const STATFS_BLOCK: u32 = 4096;
 
 /// GETATTR.
 pub(crate) fn getattr(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
+    await_losses(cx, request)?;
     let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &attr_out(&attr))
 }
@@ -24,8 +25,22 @@ pub(crate) fn statx(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
     if cx.session.rules.no_btime {
         return Err(Errno::ENOSYS);
     }
+    await_losses(cx, request)?;
     let attr = read_attr(cx, request.node())?;
     put(request.body(), 0, &statx_out(&attr))
+}
+
+/// Waits until the kernel can keep the attributes that it asks for ([`crate::unread`]).
+#[inline]
+fn await_losses(cx: &Context<'_>, request: &Request<'_>) -> Result<(), Errno> {
+    if cx.session.unread.losses(request.node(), cx.tid).is_empty() {
+        return Ok(());
+    }
+    if must_not_wait() {
+        return Err(refuse_to_wait().into());
+    }
+    cx.session.await_losses(request.node(), cx.tid);
+    Ok(())
 }
 
 /// SETATTR.

@@ -99,8 +99,12 @@ pub(crate) fn link(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
         // A token gives no right to name the file.
         return Err(Errno::EPERM);
     }
-    let linked =
-        cx.volume.namespace().link(cx.who, Ino(arg.oldnodeid), request.node(), request.name()?)?;
+    let (dir, name) = (request.node(), request.name()?);
+    let acts = cx.session.crossing.request([Some((dir, name)), None], cx.tid);
+    let acts = acts.ok_or(Errno::ESTALE)?;
+    cx.session.unread.link(Ino(arg.oldnodeid), dir, cx.tid);
+    let linked = cx.volume.namespace().link(cx.who, Ino(arg.oldnodeid), dir, name)?;
+    drop(acts);
     cx.session.changed(request.node(), cx.tid);
     reply_entry(cx, request, &linked)
 }

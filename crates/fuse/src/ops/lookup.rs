@@ -22,7 +22,10 @@ pub(crate) fn lookup(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
             .directories()
             .parent_of(node)
             .and_then(|parent| cx.volume.attributes().getattr(parent)),
-        name => cx.volume.namespace().lookup(cx.who, node, name),
+        name => {
+            cx.session.crossing.looked_up(node, name, cx.tid);
+            cx.volume.namespace().lookup(cx.who, node, name)
+        }
     };
     match found {
         Ok(attr) => reply_entry(cx, request, &attr),

@@ -26,11 +26,14 @@ fn run(cx: &Context<'_>, request: &Request<'_>, to: Ino, flags: RenameFlags) -> 
     }
     let (old, new) = request.names()?;
     let from = request.node();
-    // Both names mean the same until the kernel gets its reply: it has the directories locked.
+    // Both names mean the same until the kernel gets its reply: it has the directories locked, and
+    // a session waits.
+    let acts = cx.session.crossing.request([Some((from, old)), Some((to, new))], cx.tid);
+    let _acts = acts.ok_or(Errno::ESTALE)?;
     let find = |dir, name| cx.volume.namespace().lookup(cx.who, dir, name);
     let (moved, there) = (find(from, old), find(to, new));
     if let (Ok(attr), false) = (&there, flags.exchange) {
-        loses_name(cx, attr);
+        loses_name(cx, to, attr);
     }
     cx.volume.namespace().rename(cx.who, from, old, to, new, flags)?;
     let dirs = if from == to { [Some(from), None] } else { [Some(from), Some(to)] };

@@ -126,6 +126,36 @@ fn stores_to_a_mapping_are_neither_missed_nor_undone() {
     assert_eq!((&text[20..25], &text[100..107]), (&b"again"[..], &b"session"[..]));
 }
 
+/// Another thread had taken a name from the file, and made no call since: the kernel kept no
+/// attributes of it for ten seconds, and read up to the size that it had before.
+#[test]
+fn a_name_that_was_taken_lately_hides_no_size() {
+    let Some(m) = mount_only("") else { return };
+    let (_volume, root) = connect(&m);
+    std::fs::write(m.path("f"), "old").unwrap();
+    std::fs::hard_link(m.path("f"), m.path("g")).unwrap();
+    let (taken, is_taken) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let name = m.path("g");
+        scope.spawn(move || {
+            std::fs::remove_file(name).unwrap();
+            taken.send(()).unwrap();
+            // It stays in no system call of this mount.
+            let _ = ended.recv();
+        });
+        is_taken.recv().unwrap();
+        let file = FileOptions::new().write(true).open(&root, "f").unwrap();
+        for len in [3000, 10, 5000] {
+            file.set_len(0).unwrap();
+            file.write_all_at(&vec![7; len], 0).unwrap();
+            assert_eq!(std::fs::read(m.path("f")).unwrap(), vec![7; len]);
+        }
+        drop(end);
+    });
+    assert_eq!(lstat(m.path("f")).unwrap().st_nlink, 1);
+}
+
 /// A tree as a door shows it.
 type Seen = BTreeMap<String, (u32, u64, u64, Vec<u8>)>;
 

@@ -221,7 +221,8 @@ fn source_tree(size: Size) -> Vec<Measure> {
 }
 
 fn remove_tree(size: Size) -> Vec<Measure> {
-    each(&["remove-tree"], size.of([1000, 5_000, 50_000]))
+    let all = each(&["remove-tree"], size.of([1000, 5_000, 50_000]));
+    all.into_iter().filter(|measure| measure.system != System::Session).collect()
 }
 
 fn latency(size: Size) -> Vec<Measure> {

@@ -212,9 +212,21 @@ fn files_of(system: System, files: u64) -> u64 {
     files * if system == System::Library { LIBRARY_MORE } else { 1 }
 }
 
+/// The same, and Shoal by sessions.
+fn with_sessions() -> impl Iterator<Item = System> + Clone {
+    BESIDE
+        .into_iter()
+        .flat_map(|system| match system {
+            System::Library => [Some(system), Some(System::Session)],
+            _ => [Some(system), None],
+        })
+        .flatten()
+}
+
 /// Each of the workloads on each of the systems, with as many files for each of two threads.
 fn each(workloads: &[&str], files: u64) -> Vec<Measure> {
-    let pairs = workloads.iter().flat_map(|word| BESIDE.map(move |system| (system, *word)));
+    let pairs =
+        workloads.iter().flat_map(|word| with_sessions().map(move |system| (system, *word)));
     let of = |(system, word)| {
         let files = files_of(system, files);
         bench(system, word, format!("{word} --threads 2 --files {files}"))
@@ -225,7 +237,8 @@ fn each(workloads: &[&str], files: u64) -> Vec<Measure> {
 /// Each of the workloads on each of the systems, over the same files again and again: a single pass
 /// over files in a cache takes milliseconds.
 fn repeated(workloads: &[&str], files: u64, passes: u64) -> Vec<Measure> {
-    let pairs = workloads.iter().flat_map(|word| BESIDE.map(move |system| (system, *word)));
+    let pairs =
+        workloads.iter().flat_map(|word| with_sessions().map(move |system| (system, *word)));
     let of = |(system, word)| {
         let args = format!("{word} --threads 2 --files {files} --rounds {passes}");
         bench(system, word, args)

@@ -6,8 +6,9 @@
 use plotters::style::RGBColor;
 
 /// Colours of systems that are always drawn in the same one: Shoal's are the warm ones.
-const FIXED: [(&str, u8); 18] = [
+const FIXED: [(&str, u8); 19] = [
     ("Shoal, library", 0),
+    ("Shoal, session", 8),
     ("Shoal, mount", 1),
     ("Shoal, tools", 0),
     ("Shoal, shortcut", 0),

@@ -9,8 +9,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Order of the systems in figures and tables; others follow as they appear.
-const ORDER: [&str; 19] = [
+const ORDER: [&str; 20] = [
     "Shoal, library",
+    "Shoal, session",
     "Shoal, mount",
     "Shoal, tools",
     "Shoal, off",

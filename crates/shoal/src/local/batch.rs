@@ -1,7 +1,7 @@
 //! Names and inodes that a batch touches, for a listener.
 
 use super::Local;
-use shoal_engine::{BatchOp, Caller, Ino};
+use shoal_engine::{BatchOp, Caller, Ino, Result};
 
 /// A name or an inode that a batch touches.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +42,13 @@ impl Local {
             }
         }
         all
+    }
+
+    /// Tells the listener that the names will change.
+    pub(super) fn before_batch(&self, touched: &[Touched]) -> Result<()> {
+        let Some(told) = &self.told else { return Ok(()) };
+        let mut names = touched.iter().filter_map(|touched| touched.name.as_ref());
+        names.try_for_each(|(dir, name)| told.before_name(*dir, name))
     }
 
     /// Tells each of them once.

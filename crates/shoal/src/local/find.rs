@@ -160,11 +160,13 @@ impl Local {
         })
     }
 
-    /// Returns the attributes of a name before a call changes that, if there is a listener.
+    /// Returns the attributes of a name before a call changes that, if there is a listener. It is
+    /// told that the name will change.
     #[inline]
-    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Option<Attr> {
-        self.told.as_ref()?;
-        self.volume.namespace().lookup(&Caller::root(), dir, name).ok()
+    pub(super) fn before(&self, dir: Ino, name: &[u8]) -> Result<Option<Attr>> {
+        let Some(told) = &self.told else { return Ok(None) };
+        told.before_name(dir, name)?;
+        Ok(self.volume.namespace().lookup(&Caller::root(), dir, name).ok())
     }
 
     /// Tells the listener that a directory has one more name, and so other attributes.

@@ -70,7 +70,8 @@ impl Local {
             Changed::Name(dir, path) => {
                 let who = Caller::root();
                 let Ok((dir, name)) = self.place(&who, ino_of(dir), path) else { return };
-                self.tell_gone(dir, name, self.before(dir, name).map(|it| it.ino));
+                let found = self.volume.namespace().lookup(&who, dir, name);
+                self.tell_gone(dir, name, found.ok().map(|found| found.ino));
             }
             Changed::Inode(ino) => self.tell(|told| told.data(ino, 0, 0)),
         }
@@ -150,8 +151,11 @@ impl Calls for Local {
     }
 
     fn make_dir(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
-        let attr = self.new_dir(who, ino_of(dir), path, mode)?;
-        self.hold_open(attr)
+        // Removed by another call before it is held, it is made again.
+        find::unless_stale(|| {
+            let attr = self.new_dir(who, ino_of(dir), path, mode)?;
+            self.hold_open(attr)
+        })
     }
     fn make_dirs(&self, who: &Caller, dir: Node, path: &[u8], mode: u32) -> Result<Opened> {
         self.new_dirs(who, ino_of(dir), path, mode)
@@ -344,7 +348,7 @@ impl Calls for Local {
         })
     }
     fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {
-        let top = self.before(Ino::ROOT, name);
+        let top = self.before(Ino::ROOT, name)?;
         self.volume.subvolumes().delete(who, name)?;
         self.tell_tree(Ino::ROOT, name, top.as_ref());
         Ok(())
@@ -413,6 +417,11 @@ impl Calls for Local {
     }
     fn batch(&self, who: &Caller, dir: Node, changes: &[BatchOp<'_>]) -> Result<()> {
         let mut touched = self.touched(who, ino_of(dir), changes);
+        if self.told.is_some() {
+            // Once more: before the names were announced, they may have changed.
+            self.before_batch(&touched)?;
+            touched = self.touched(who, ino_of(dir), changes);
+        }
         self.volume.batch(who, ino_of(dir), changes)?;
         touched.append(&mut self.touched(who, ino_of(dir), changes));
         self.tell_touched(touched);

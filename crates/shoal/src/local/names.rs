@@ -112,7 +112,7 @@ impl Local {
             Some(FileKind::Directory) => return Err(Code::IsDirectory.into()),
             Some(_) => return Err(Code::NotDirectory.into()),
         }
-        let before = self.before(dir, name);
+        let before = self.before(dir, name)?;
         self.volume.namespace().unlink(who, dir, name)?;
         self.tell_gone(dir, name, before.map(|it| it.ino));
         Ok(())
@@ -120,7 +120,7 @@ impl Local {
 
     pub(super) fn remove_empty(&self, who: &Caller, dir: Ino, path: &[u8]) -> Result<()> {
         let (dir, name) = self.place(who, dir, path)?;
-        let before = self.before(dir, name);
+        let before = self.before(dir, name)?;
         self.volume.namespace().rmdir(who, dir, name)?;
         self.tell_gone(dir, name, before.map(|it| it.ino));
         Ok(())
@@ -139,7 +139,7 @@ impl Local {
             self.find_at(who, top, path, true)?;
             return Err(Code::NotDirectory.into());
         }
-        let before = self.before(dir, name);
+        let before = self.before(dir, name)?;
         self.volume.namespace().remove_dir_tree(who, dir, name, check)?;
         self.tell_tree(dir, name, before.as_ref());
         Ok(())
@@ -157,7 +157,7 @@ impl Local {
         if from_path.ends_with(b"/") || to_path.ends_with(b"/") {
             self.may_have_slash(who, from, to, to_path, flags)?;
         }
-        let before = [self.before(from.0, from.1), self.before(to.0, to.1)];
+        let before = [self.before(from.0, from.1)?, self.before(to.0, to.1)?];
         let before = before.map(|it| it.map(|it| it.ino));
         self.volume.namespace().rename(who, from.0, from.1, to.0, to.1, flags)?;
         self.tell_gone(from.0, from.1, before[0]);

@@ -1,6 +1,7 @@
 //! Tests of the library: one program, a module for each subject.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bad_device;
 mod bounds;
 mod bulk;
 mod changes;

@@ -90,6 +90,9 @@ fn worker(arguments: Arguments, workers: u64, i: u64) -> Child {
     if let Some(profile) = arguments.profile {
         command.args(["--profile", profile.name]);
     }
+    if arguments.sessions {
+        command.arg("--sessions");
+    }
     command.stdout(Stdio::piped()).spawn().expect("a process can be started")
 }
 

@@ -2,7 +2,6 @@
 //! by one that fails.
 
 use super::{Answer, Lockstep, Step};
-use crate::call::on_volume;
 use crate::compare::compare_batch;
 use crate::memory::{Refusal, refusing};
 use crate::model::{Model, is_unknown};
@@ -45,7 +44,7 @@ impl Lockstep {
         let (who, start) = (who.caller(), inos[0]);
         let (mut after, first) = (self.model.clone(), self.model.first_unknown(start));
         let expected = after.batch(&who, start, changes, &[]);
-        let (found, refused) = refusing(refusal, || on_volume(volume, op, inos, &mut None));
+        let (found, refused) = refusing(refusal, || self.call(volume, op, inos));
         if refused {
             crate::call::wait_for_reaping(volume)?;
         }

@@ -20,6 +20,9 @@ pub struct Arguments {
     /// By system calls of several processes in this directory, not on the library
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
+    /// The directory is the top of a mount of Shoal: half of the processes have sessions of it
+    #[arg(long, requires = "directory")]
+    doors: bool,
 }
 
 /// Does it. Returns whether all was well.
@@ -29,7 +32,7 @@ pub fn cli(arguments: &Arguments) -> bool {
     }
     match &arguments.directory {
         None => strides(arguments, &mut run),
-        Some(directory) => match start(directory) {
+        Some(directory) => match start(directory, arguments.doors) {
             Ok(mut crew) => strides(arguments, &mut |seeds| crew.run(seeds)),
             Err(message) => {
                 println!("{message}");
@@ -40,9 +43,9 @@ pub fn cli(arguments: &Arguments) -> bool {
 }
 
 /// A crew of this same program.
-fn start(directory: &Path) -> Result<Crew, String> {
+fn start(directory: &Path, doors: bool) -> Result<Crew, String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
-    Crew::start(directory, &|| {
+    Crew::start(directory, doors, &|| {
         let mut command = Command::new(&own);
         command.arg("linear");
         command

@@ -1,8 +1,9 @@
 //! Operations with their answers and times.
 
-use super::program::{DIRS, Flavour, HANDLES, NAMES, at, lookup};
+use super::program::{DIRS, Flavour, HANDLES, NAMES, at, is_by_session, lookup};
 use super::reply::Reply;
 use crate::op::{Op, Place, Target};
+use shoal::raw::Code;
 use std::fmt;
 
 /// An operation that was answered.
@@ -18,9 +19,20 @@ pub struct Event {
     pub begin: u64,
     /// After it.
     pub end: u64,
+    /// It need not be in the order.
+    pub may_miss: bool,
 }
 
 impl Event {
+    /// Returns whether this call has succeeded, and is a change.
+    fn changes(&self) -> bool {
+        let asks = matches!(
+            self.op,
+            Op::Lookup { .. } | Op::Getattr { .. } | Op::Read { .. } | Op::Readdir { .. }
+        );
+        !asks && !matches!(self.reply, Reply::Failed(_))
+    }
+
     /// Returns whether this call has succeeded, and may have changed the attributes of a handle.
     fn may_change(&self, handle: &Target) -> bool {
         let is_dir = matches!(handle, Target::Slot(slot) if *slot < DIRS);
@@ -31,7 +43,7 @@ impl Event {
             Op::Link { from, at, .. } => within(at) || from == handle,
             // It may be what is removed or replaced.
             Op::Rmdir { .. } => is_dir,
-            Op::Rename { .. } | Op::RemoveTree { .. } => true,
+            Op::Rename { .. } | Op::RemoveTree { .. } | Op::Batch { .. } => true,
             Op::Write { file, .. } | Op::Truncate { file, .. } => file == handle,
             _ => false,
         };
@@ -70,6 +82,62 @@ impl History {
         let kept =
             |event: &&Event| !matches!(&event.op, Op::Getattr { file } if early(event, file));
         let events = self.events.iter().filter(kept).cloned().collect();
+        History { events, ..self.clone() }
+    }
+
+    /// Of histories on both doors: with the system calls that may have met half of a change.
+    ///
+    /// A session's change is made, and then the kernel is told what it must forget, before the
+    /// session's call returns. Meanwhile a system call may see the change by one name or page, and
+    /// not yet by another; and one that takes several looks, such as a rename, may fail, or do
+    /// nothing, because its looks do not fit together. So one that overlaps with a change by
+    /// another thread's session need not be in the order; nor one that failed with `ESTALE`: who
+    /// looks up a directory that a session has moved has the kernel move its own entry, for which
+    /// it takes locks only if they are free. What is made and removed by a session before its
+    /// caller has it is made again: it is there once more.
+    ///
+    /// And the kernel writes to its pages before it writes to the server. So a system call that
+    /// reads contents while another one changes them need not be in the order either.
+    ///
+    /// The names in a removed tree go in the background, and the kernel is told of other links
+    /// after that: in histories with such trees it may show those of before.
+    ///
+    /// The kernel gives no name to a file that has none by its count, which a session does not
+    /// change until attributes are asked for: `link` of an open file may fail with `ENOENT`.
+    ///
+    /// What else begins when the change has ended is not excused, nor is any call of a session.
+    pub fn with_halves(&self) -> History {
+        let is_session = |event: &Event| is_by_session(self.seed, event.thread);
+        let overlap = |one: &Event, other: &Event| {
+            one.thread != other.thread && one.begin <= other.end && other.begin <= one.end
+        };
+        let meets_half = |event: &Event| {
+            self.events.iter().filter(|change| overlap(event, change)).any(|change| {
+                let is_read = |file: &Target| change.may_change(file) && !is_session(change);
+                let reads_half = matches!(&event.op, Op::Read { file, .. } if is_read(file));
+                reads_half || is_session(change) && change.changes()
+            })
+        };
+        let fades = |event: &Event| {
+            let is_file = |file: &Target| matches!(file, Target::Slot(slot) if *slot >= DIRS);
+            self.flavour.trees && matches!(&event.op, Op::Getattr { file } if is_file(file))
+        };
+        let [stale, no_name] = [Code::Stale, Code::NotFound].map(|it| Reply::Failed(it.errno()));
+        let mut events = self.events.clone();
+        for event in &mut events {
+            let is_uncounted = matches!(event.op, Op::Link { .. }) && event.reply == no_name;
+            let is_half = event.reply == stale || meets_half(event);
+            let is_excused = is_half || fades(event) || is_uncounted;
+            event.may_miss = !is_session(event) && is_excused;
+        }
+        let makes = |op: &Op| matches!(op, Op::Create { .. } | Op::Mkdir { .. });
+        let meets = |event: &Event| {
+            self.events.iter().any(|change| overlap(event, change) && change.changes())
+        };
+        let again = events.iter().filter(|event| makes(&event.op) && meets(event)).cloned();
+        let twice = |event| Event { reply: Reply::Done, may_miss: true, ..event };
+        let again: Vec<_> = again.map(twice).collect();
+        events.extend(again);
         History { events, ..self.clone() }
     }
 

@@ -15,6 +15,8 @@ pub const HANDLES: usize = SLOTS;
 pub const HEAD: u32 = 100;
 /// Bytes that are written else: they do not.
 pub const WHOLE: u32 = 6000;
+/// The same on a mount, whose kernel reads each page by itself: within one.
+const IN_PAGE: u32 = 3000;
 
 const ROOT: Who = Who::Root;
 
@@ -274,6 +276,49 @@ impl Program {
         let threads = (0..rng.range(2, 4)).map(|_| ops(&mut rng)).collect();
         Program { flavour, threads }
     }
+
+    /// Draws the program of a seed for both doors of a mount. Removals of trees and batches are for
+    /// the threads with sessions; contents of files are there in a share of the seeds.
+    pub fn draw_for_doors(seed: u64, spin: u64) -> Program {
+        let mut rng = Rng::new(seed).fork(0xD002);
+        let flavour = Flavour::draw(&mut rng, true).with_batches(seed);
+        let data = !flavour.trees && !flavour.replacing && rng.chance(40);
+        let flavour = Flavour { data, ..flavour };
+        let op = |rng: &mut Rng, thread: usize| loop {
+            let op = flavour.op(rng);
+            let is_call = !matches!(op, Op::RemoveTree { .. } | Op::Batch { .. });
+            if is_call || is_by_session(seed, thread) {
+                return in_page(op);
+            }
+        };
+        let ops = |rng: &mut Rng, thread: usize| {
+            let count = rng.range(3, 6);
+            (0..count).map(|_| (rng.below(spin) as u32, op(rng, thread))).collect()
+        };
+        let threads = (0..rng.range(2, 4)).map(|thread| ops(&mut rng, thread as usize)).collect();
+        Program { flavour, threads }
+    }
+}
+
+/// Returns whether a thread of a history on both doors has a session; the others make system calls.
+/// There are always some of both.
+pub fn is_by_session(seed: u64, thread: usize) -> bool {
+    (seed ^ thread as u64) & 1 == 1
+}
+
+/// The operation, with no more contents than fit in a page.
+fn in_page(mut op: Op) -> Op {
+    let cut = |data: &mut Data| data.len = data.len.min(IN_PAGE);
+    match &mut op {
+        Op::Write { data, .. } => cut(data),
+        Op::Batch { changes, .. } => changes.iter_mut().for_each(|change| {
+            if let Change::File { data, .. } = change {
+                cut(data);
+            }
+        }),
+        _ => {}
+    }
+    op
 }
 
 #[cfg(test)]

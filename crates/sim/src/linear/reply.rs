@@ -65,8 +65,7 @@ impl Reply {
     }
 }
 
-/// The forms in which replies travel between processes; [`Reply::parse`] reads them, but for bytes,
-/// which do not travel.
+/// The forms in which replies travel between processes; [`Reply::parse`] reads them.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,6 +124,9 @@ impl Reply {
             let (links, entries) = (links.parse().ok()?, entries.parse().ok()?);
             return Some(Reply::Attrs { links, entries });
         }
+        if let Some((len, sum)) = text.strip_prefix("bytes=").and_then(|t| t.split_once(':')) {
+            return Some(Reply::Bytes(len.parse().ok()?, u64::from_str_radix(sum, 16).ok()?));
+        }
         if let Some(errno) = text.strip_prefix("errno=") {
             return errno.parse().ok().map(Reply::Failed);
         }
@@ -147,6 +149,7 @@ mod tests {
             Reply::Found(seen),
             Reply::Listed([None, Some(seen), None]),
             Reply::Attrs { links: 2, entries: 3 },
+            Reply::of_bytes(b"some"),
             Reply::Failed(17),
             Reply::Failed(107),
         ] {

@@ -67,7 +67,8 @@ fn explained(history: &History, recovered: Option<Recovered>) -> Result<usize, W
     assert!(steps.len() < 128, "a bit for each step");
     let space = Space::new(history.flavour, history.inos);
     let durable = recovered.as_ref().map_or(u64::MAX, |recovered| recovered.durable);
-    let needed = steps.iter().enumerate().filter(|(_, step)| step.end < durable);
+    let is_needed = |step: &Event| step.end < durable && !step.may_miss;
+    let needed = steps.iter().enumerate().filter(|(_, step)| is_needed(step));
     let needed = needed.fold(0u128, |needed, (step, _)| needed | 1 << step);
     let seen = recovered.map(|recovered| recovered.seen);
     let (tried, order, best) = (HashSet::new(), Vec::new(), Vec::new());
@@ -112,29 +113,42 @@ impl Search {
             self.best.clone_from(&self.order);
         }
         match &self.seen {
-            None if self.order.len() == self.steps.len() => return true,
+            None if done & self.needed == self.needed => return true,
             Some(seen) if done & self.needed == self.needed && space.recovers(seen) => {
                 return true;
             }
             _ => {}
         }
         for step in self.next(done) {
+            if self.steps[step].may_miss && self.try_on(done | 1 << step, space, None) {
+                return true;
+            }
             let (after, Event { op, reply, .. }) = (done | 1 << step, &self.steps[step]);
             let mut space = space.clone();
             if !space.explains(op, reply, step) {
                 continue;
             }
-            let key = (after, space.key());
-            if self.tried.contains(&key) {
-                continue;
-            }
-            self.order.push(step);
-            if self.explain(after, &space) {
+            if self.try_on(after, &space, Some(step)) {
                 return true;
             }
-            self.order.pop();
-            self.tried.insert(key);
         }
+        false
+    }
+
+    /// Goes on from here, after `step` or without one.
+    fn try_on(&mut self, after: u128, space: &Space, step: Option<usize>) -> bool {
+        let key = (after, space.key());
+        if self.tried.contains(&key) {
+            return false;
+        }
+        self.order.extend(step);
+        if self.explain(after, space) {
+            return true;
+        }
+        if step.is_some() {
+            self.order.pop();
+        }
+        self.tried.insert(key);
         false
     }
 }

@@ -199,6 +199,13 @@ impl Space {
             (Op::Batch { changes, .. }, Reply::Failed(errno)) if changes.len() > 1 => {
                 (*errno == Code::NotSupported.errno()).then_some(true)
             }
+            // A session removes no file as a tree.
+            (Op::RemoveTree { at, .. }, Reply::Failed(errno))
+                if *errno == Code::NotDirectory.errno() =>
+            {
+                let child = self.child(at)?;
+                Some(self.run.model.entries(child).is_err())
+            }
             // Nothing moves into a removed directory. Linux says so first unless it remembers the
             // name, and then that the directory was below what was to move.
             (Op::Rename { from, to, flags, .. }, Reply::Failed(errno)) => {

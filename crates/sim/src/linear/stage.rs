@@ -105,7 +105,7 @@ impl Stage {
         let begin = clock.fetch_add(1, Ordering::SeqCst);
         let reply = self.call(volume, op);
         let end = clock.fetch_add(1, Ordering::SeqCst);
-        Event { thread, op: op.clone(), reply, begin, end }
+        Event { thread, op: op.clone(), reply, begin, end, may_miss: false }
     }
 }
 

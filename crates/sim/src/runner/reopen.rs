@@ -25,12 +25,16 @@ impl Sim {
         between: Option<Between<'_>>,
     ) -> Result<(), String> {
         self.history.begin(self.device.position());
-        let volume = self.volume.take().expect("open between steps");
-        for ino in std::mem::take(&mut self.run.slots).into_iter().flatten() {
-            if release {
-                volume.references().release(ino, 1);
+        let session = self.run.session.clone();
+        let is_its = |slot| session.as_ref().is_some_and(|session| session.holds(slot));
+        for (slot, ino) in std::mem::take(&mut self.run.slots).into_iter().enumerate() {
+            // A session's end releases what it holds.
+            if let Some(ino) = ino.filter(|_| release && !is_its(slot)) {
+                self.volume().references().release(ino, 1);
             }
         }
+        drop(session);
+        let volume = self.take_volume();
         volume.close().map_err(|e| format!("close: {e}"))?;
         self.run.model.drop_holds();
         self.history.end(&self.run.model);
@@ -44,7 +48,7 @@ impl Sim {
         if volume.info().recovery.needed {
             return Err("recovery was needed after a clean close".into());
         }
-        self.volume = Some(volume);
+        self.serve(volume)?;
         self.compare_whole("after reopening")?;
         if self.settings.quotas && self.report.steps.is_multiple_of(3) {
             toggle_quotas(self.volume())?;

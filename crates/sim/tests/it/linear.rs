@@ -25,7 +25,8 @@ fn unlink(at: Place) -> Op {
 /// A history of calls that begin and end at the given times.
 fn history(events: &[(usize, Op, Reply, u64, u64)]) -> History {
     let flavour = Flavour { dirs: 4, names: 3, ..Flavour::PLAIN };
-    let event = |(thread, op, reply, begin, end)| Event { thread, op, reply, begin, end };
+    let event =
+        |(thread, op, reply, begin, end)| Event { thread, op, reply, begin, end, may_miss: false };
     let events = events.iter().cloned().map(event).collect();
     History { seed: 0, flavour, inos: [1, 2, 3, 4, 5, 6], events }
 }
@@ -48,6 +49,26 @@ fn an_order_is_found_if_there_is_one() {
     let wrong = check(&history(&[rename, (1, x(), NOT_FOUND, 2, 3), (2, x(), file(5), 4, 5)]));
     let text = wrong.expect_err("gone, then there again").to_string();
     assert!(text.contains("not linearisable") && text.contains("lookup open#0/x"), "{text}");
+}
+
+/// On both doors a system call may see half of a session's change, as long as that is under way.
+#[test]
+fn half_of_a_change_is_seen_while_it_is_made() {
+    // Thread 1 has a session, thread 0 makes system calls (`is_by_session`).
+    let rename = (1, rename(at(0, 0), at(0, 1)), Reply::Done, 1, 10);
+    let look = |thread, name, reply, begin, end| (thread, lookup(at(0, name)), reply, begin, end);
+    let halves = |thread, end| {
+        let new = look(thread, 1, file(5), 2, 3);
+        history(&[rename.clone(), new, look(thread, 0, file(5), 4, end)]).with_halves()
+    };
+    check(&halves(0, 5)).expect("the kernel has not been told of both names");
+    check(&halves(2, 5).without_early_attributes()).expect("a system call, too");
+    check(&halves(3, 5)).expect_err("a session sees all or nothing");
+    let late = [rename.clone(), look(0, 0, file(5), 11, 12)];
+    check(&history(&late).with_halves()).expect_err("it has ended");
+    let undone = (0, self::rename(at(0, 0), at(0, 2)), Reply::Done, 2, 3);
+    let after = look(2, 1, file(5), 12, 13);
+    check(&history(&[rename, undone, after]).with_halves()).expect("it did nothing");
 }
 
 #[test]
