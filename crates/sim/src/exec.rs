@@ -230,7 +230,7 @@ impl Lockstep {
             let Some(ino) = self.model.find(&path) else { continue };
             let Some(node) = self.model.node(ino) else { continue };
             let file = Target::Path(path.clone());
-            let len = node.size().min(LOOKED_AT);
+            let len = node.size().clamp(1, LOOKED_AT);
             let mut ops = vec![Op::Getattr { file: file.clone() }];
             ops.push(Op::ListXattr { who: Who::Root, file: file.clone() });
             match &node.body {
