@@ -38,6 +38,16 @@ impl Serving {
     }
 }
 
+/// A test that has failed leaves no server.
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
 #[test]
 fn a_served_volume_is_used_by_other_processes_and_closed_at_the_end() {
     let scratch = Scratch::with_volume();
