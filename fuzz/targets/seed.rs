@@ -18,7 +18,6 @@ use shoal_format::quota;
 use shoal_format::tree_change::{AclEdit, AclEdits, Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
 use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
-use shoal_fuse::protocol::wire::QuestionDir;
 use shoal_fuzz::seal::Image;
 use shoal_session::fuzzing::put as wire;
 use shoal_session::{How, Node};
