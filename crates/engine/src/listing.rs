@@ -15,6 +15,9 @@ use std::ops::RangeInclusive;
 /// together; in the worst case each entry needs a different one.
 const BATCH: RangeInclusive<usize> = 64..=1024;
 
+/// Looks at an inode that is of another type than its entry says, before it counts as damaged.
+const AGREE_MAX: u32 = 64;
+
 /// Returns the wanted entries of a batch up to the first broken one, and the error of that one.
 fn entries_of(
     dir: Ino,
@@ -167,7 +170,10 @@ impl Directories<'_> {
             };
             let goes_on = match attr {
                 Err(Error::Code(Code::Stale)) => true,
-                Ok(attr) if attr.kind != entry.kind && self.is_gone(dir, entry)? => true,
+                Ok(attr) if attr.kind != entry.kind => match self.looked_at_again(dir, entry)? {
+                    Some(attr) => each(entry, attr.as_ref().map_err(Error::clone)),
+                    None => true,
+                },
                 attr => each(entry, attr),
             };
             if !goes_on {
@@ -175,6 +181,27 @@ impl Directories<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Returns the attributes of an entry whose inode was of another type than the entry says, or
+    /// the error of reading them; `None` if it has been removed since it was read.
+    ///
+    /// The inode may have been freed, used for another file, and be that of the entry again by now:
+    /// so it is looked at until both agree. If they never do, the volume is damaged.
+    #[cold]
+    fn looked_at_again(self, dir: Ino, entry: &DirEntry<'_>) -> Result<Option<Result<Attr>>> {
+        let mut last = None;
+        for _ in 0..AGREE_MAX {
+            if self.is_gone(dir, entry)? {
+                return Ok(None);
+            }
+            last = match self.0.attr(entry.ino) {
+                Err(Error::Code(Code::Stale)) => None,
+                Ok(attr) if attr.kind != entry.kind => Some(Ok(attr)),
+                attr => return Ok(Some(attr)),
+            };
+        }
+        Ok(last)
     }
 
     /// Returns whether an entry has been removed, or replaced, since it was read. Its inode number

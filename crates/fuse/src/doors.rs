@@ -13,9 +13,10 @@ use crate::notices::Notice;
 use crate::ops::tree::{PATIENCE, is_large, path_of};
 use crate::session::Session;
 use shoal::raw::{Attr, Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
-use shoal_session::{Calls, Changed, Host, Node, Owed, Told};
+use shoal_session::{Calls, Changed, Counted, Host, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Why nothing is changed by a session of some mounts.
 const COLLECTS: &str = "a mount with writeback is changed by its paths alone";
@@ -85,6 +86,15 @@ impl Host for Door {
             true => Error::refused(Code::NotSupported, COLLECTS),
             false => Code::ReadOnly.into(),
         }
+    }
+
+    fn is_watched(&self) -> bool {
+        self.session.observer.top.was_watched()
+            && self.session.observer.top.is_watched(Instant::now())
+    }
+
+    fn count(&self, call: &Counted) {
+        self.session.observer.top.count_call(call);
     }
 
     fn may_enter(&self, uid: u32) -> bool {

@@ -70,6 +70,6 @@ pub use client::Remote;
 pub use connect::Session;
 pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
-pub use serve::{Changed, Host, Owed};
+pub use serve::{Changed, Counted, Host, Owed};
 pub use server::{Load, Restored, Server};
 pub use told::Told;

@@ -17,6 +17,7 @@ use shoal_engine::{
     Result, TreeChange, must_not_wait, refuse_to_wait,
 };
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of entries in one answer. A longer listing goes on with the next question, so that no call
 /// takes long.
@@ -34,6 +35,21 @@ pub enum Changed<'c> {
     Name(Node, &'c [u8]),
     /// Data and attributes of an inode.
     Inode(Ino),
+}
+
+/// A call that has been answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// The client's process; 0 in another pid namespace.
+    pub pid: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Time that it took at the server.
+    pub took: Duration,
+    /// Bytes that were read, about.
+    pub read: u64,
+    /// Bytes that were to be written, about.
+    pub written: u64,
 }
 
 /// The volume of a server of sessions.
@@ -72,6 +88,13 @@ pub trait Host: Send + Sync + 'static {
     /// The call that this thread has begun was refused, as it would have had to wait, and has
     /// changed nothing: nothing is owed for it.
     fn refused(&self) {}
+    /// Returns whether somebody watches the load of sessions.
+    #[inline]
+    fn is_watched(&self) -> bool {
+        false
+    }
+    /// Counts a call for whoever watches.
+    fn count(&self, _: &Counted) {}
     /// Returns whether this user may have a session: it may enter the mount.
     fn may_enter(&self, uid: u32) -> bool;
 }

@@ -1,6 +1,6 @@
 //! A session at its server: the lanes of a client, and what is under way in them.
 
-use crate::calls::Node;
+use crate::calls::{Node, number as row};
 use crate::connect::{BECOME, PART, REST, word};
 use crate::feeds::Feeds;
 use crate::kept::{Asked, Made, Slot};
@@ -10,7 +10,7 @@ use crate::nodes::Nodes;
 use crate::noting;
 use crate::peer::Peer;
 use crate::resent::Resent;
-use crate::serve::{Client, Host, Numbers, Owed, is_noted, is_slow, panicked};
+use crate::serve::{Client, Counted, Host, Numbers, Owed, is_noted, is_slow, panicked};
 use crate::trees::Trees;
 use crate::wire::{Put, Reader, Writer, take_caller};
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 /// Bytes of questions in parts and of answers that wait, of one session. A batch of as many bytes
 /// takes about a second.
@@ -299,8 +300,10 @@ impl Served {
         answer.clear();
         let asked = Asked { lane, call };
         let (number, whom) = (number as u16, (who, umask));
+        let begun = self.client.host.is_watched().then(Instant::now);
         match at_once(|| self.call(number, whom, asked, question, answer)) {
             AtOnce::Done(outcome) => {
+                self.count(begun, number, (question.len(), answer.len()));
                 let outcome = self.settle(number, asked, outcome);
                 match self.client.host.owed() {
                     None => {
@@ -360,6 +363,7 @@ impl Served {
                 let (asked, whom) = (question.asked(), (question.who, question.umask));
                 let (number, again) = (question.number as u16, question.again);
                 let Question { lane, bytes, parts, .. } = question;
+                let begun = self.client.host.is_watched().then(Instant::now);
                 let outcome = match again {
                     true => self.call_again(number, whom, asked, &bytes, &mut answer),
                     false => {
@@ -367,6 +371,7 @@ impl Served {
                         self.settle(number, asked, outcome)
                     }
                 };
+                self.count(begun, number, (bytes.len(), answer.len()));
                 self.let_go(parts);
                 self.of_user.fetch_sub(bytes.len() - parts, Ordering::Relaxed);
                 drop(bytes);
@@ -382,6 +387,20 @@ impl Served {
             }
             Work::Forget => {}
         }
+    }
+
+    /// Counts a call, if somebody watches: `begun` is when it began.
+    #[inline]
+    fn count(&self, begun: Option<Instant>, number: u16, (asked, answered): (usize, usize)) {
+        let Some(begun) = begun else { return };
+        let (read, written) = match number {
+            row::read | row::get => (answered, 0),
+            row::write | row::put => (0, asked),
+            _ => (0, 0),
+        };
+        let Peer { pid, uid, .. } = self.peer;
+        let (took, read, written) = (begun.elapsed(), read as u64, written as u64);
+        self.client.host.count(&Counted { pid, uid, took, read, written });
     }
 
     fn caller(&self, (who, umask): (u32, u32)) -> Result<Caller> {

@@ -70,9 +70,9 @@ OUTPUT:
   inside the volume, and the users and processes with the most requests. busy is the share of the
   time in which a request was being answered, more than 100% with several at a time.
 
-  Users and processes are counted only while this command, or another one, looks. There are 64 rows
-  for each: a user with less than one in 64 of all requests may be missing. They are shown to root
-  and to the user who mounted.
+  Users and processes are counted only while this command, or another one, looks, with their calls
+  by sessions. There are 64 rows for each: a user with less than one in 64 of all requests may be
+  missing. They are shown to root and to the user who mounted.
 
   Elsewhere than on a terminal, or with TERM=dumb, each view follows the one before. With --json,
   one object a line: seconds, operations, calls and volume (as shoal stats shows them, of this

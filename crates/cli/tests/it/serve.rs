@@ -17,14 +17,20 @@ pub(crate) struct Serving {
 impl Serving {
     pub(crate) fn start(scratch: &Scratch, arguments: &[&str]) -> Serving {
         let socket = scratch.path("socket");
-        let mut command = scratch.command(["serve", "v", "--socket"]);
-        command.arg(&socket).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().expect("start");
+        let place = ["serve", "v", "--socket", socket.to_str().expect("a name")];
+        let serving = Serving::begin(scratch, &[&place, arguments].concat());
+        assert_eq!(serving.socket, socket);
+        serving
+    }
+
+    fn begin(scratch: &Scratch, arguments: &[&str]) -> Serving {
+        let mut command = scratch.command(arguments);
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
         let mut line = String::new();
         let output = child.stdout.take().expect("piped");
         BufReader::new(output).read_line(&mut line).expect("a line");
-        assert_eq!(line.trim_end(), socket.to_str().expect("a name"));
-        Serving { child, socket }
+        Serving { child, socket: line.trim_end().into() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -162,12 +168,7 @@ fn commands_do_the_same_by_a_session() {
         scratch.shell(&format!("cd {place}/src && {plant}")).ok();
         scratch.shell(&format!("cd {place} && shoal mkfs v --size {}", crate::common::SIZE)).ok();
     }
-    let mut server = scratch.command(["serve", "served/v"]);
-    let mut server = server.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("start");
-    let mut line = String::new();
-    let output = server.stdout.take().expect("piped");
-    BufReader::new(output).read_line(&mut line).expect("a line");
-    assert!(line.ends_with(".sock\n"), "{line}");
+    let serving = Serving::begin(&scratch, &["serve", "served/v"]);
     for line in LINES.lines().filter(|line| !line.is_empty()) {
         let [direct, served] = ["direct", "served"].map(|place| {
             let ran = scratch.shell(&format!("cd {place} && {line}"));
@@ -184,8 +185,7 @@ fn commands_do_the_same_by_a_session() {
         assert_eq!(direct, served, "{line}");
     }
     scratch.shell("cd served && shoal ls --direct v:").fails(2, &["in use"]);
-    kill_process(Pid::from_raw(server.id() as i32).expect("a process"), Signal::TERM).expect("end");
-    assert_eq!(server.wait().expect("waited").code(), Some(0));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
     for place in ["direct", "served"] {
         scratch.shell(&format!("cd {place} && shoal fsck v")).ok();
     }

@@ -49,6 +49,13 @@ impl Interest {
         }
     }
 
+    /// Returns whether somebody has looked, and the end of the interest has not been noticed: a look
+    /// at the clock tells more.
+    #[inline]
+    pub(super) fn was_there(&self) -> bool {
+        self.until.load(Ordering::Relaxed) != 0
+    }
+
     /// Somebody looks now. Returns whether there was an interest.
     pub(super) fn renew(&self) -> bool {
         let now = Instant::now();

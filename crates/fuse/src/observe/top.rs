@@ -14,6 +14,7 @@ use crate::protocol::wire::ReadIn;
 use crate::protocol::{Opcode, Request};
 use parking_lot::Mutex;
 use shoal::raw::shard::shard;
+use shoal_session::Counted;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,12 @@ impl Default for Top {
 }
 
 impl Top {
+    /// Returns whether somebody may be watching: the time tells.
+    #[inline]
+    pub(crate) fn was_watched(&self) -> bool {
+        self.interest.was_there()
+    }
+
     /// Returns whether somebody watches at a time.
     #[inline]
     pub(crate) fn is_watched(&self, at: Instant) -> bool {
@@ -132,12 +139,24 @@ impl Top {
             read: moved(Opcode::Read),
             written: moved(Opcode::Write),
         };
+        let user = (!by_kernel).then_some(&load);
+        self.add(user, &Load { key: if by_kernel { Load::KERNEL } else { header.pid }, ..load });
+    }
+
+    /// Counts a call of a session.
+    pub(crate) fn count_call(&self, call: &Counted) {
+        let Counted { pid, uid, took, read, written } = *call;
+        let took_ns = took.as_nanos() as u64;
+        let load = Load { key: uid, uid, requests: 1, uncertain: 0, took_ns, read, written };
+        self.add(Some(&load), &Load { key: pid, ..load });
+    }
+
+    fn add(&self, user: Option<&Load>, process: &Load) {
         let part = &mut *self.parts[shard() % PARTS].lock();
-        if !by_kernel {
-            part.users.add(&load);
+        if let Some(user) = user {
+            part.users.add(user);
         }
-        let key = if by_kernel { Load::KERNEL } else { header.pid };
-        part.processes.add(&Load { key, ..load });
+        part.processes.add(process);
     }
 
     /// Returns the users with the most requests, the most first.

@@ -371,3 +371,25 @@ fn a_mount_that_collects_writes_is_only_read() {
     }
     assert_eq!(std::fs::read(m.path("d/file")).unwrap(), b"collected");
 }
+
+/// The load of a process has its calls by sessions in it, as long as somebody watches.
+#[test]
+fn the_load_of_sessions_is_shown() {
+    let Some(m) = mount_only("") else { return };
+    let (_volume, root) = connect(&m);
+    let of_this = || {
+        let loads = shoal_fuse::loads_of(dir(&m.dir)).unwrap();
+        let own = loads.processes.into_iter().find(|load| load.key == std::process::id());
+        own.map_or((0, 0, 0), |load| (load.requests, load.read, load.written))
+    };
+    // Somebody watches from now on.
+    of_this();
+    let before = of_this();
+    for _ in 0..100 {
+        root.write("file", [7; 1000]).unwrap();
+        assert_eq!(root.read("file").unwrap().len(), 1000);
+    }
+    let after = of_this();
+    assert!(after.0 >= before.0 + 200, "{before:?} {after:?}");
+    assert!(after.1 - before.1 >= 100_000 && after.2 - before.2 >= 100_000, "{after:?}");
+}
