@@ -49,8 +49,8 @@ impl Interest {
         }
     }
 
-    /// Returns whether somebody has looked, and the end of the interest has not been noticed: a look
-    /// at the clock tells more.
+    /// Returns whether somebody has looked, and the interest may not have ended yet. A look at the
+    /// clock tells more.
     #[inline]
     pub(super) fn was_there(&self) -> bool {
         self.until.load(Ordering::Relaxed) != 0
