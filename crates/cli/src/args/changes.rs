@@ -47,8 +47,8 @@ ON A MOUNT:
   The server lists the changes that the user could find: each directory on the way from PLACE needs
   permission to list and to search. Nothing outside of PLACE is listed. Marks are the same as those
   of the volume. Changes that the kernel has not sent yet, as those of a mapped file, are listed
-  when they are sent. A user may read two answers at a time, all users eight: an older one that is
-  read slowly is ended, with a message. --keep-removed needs a volume that is not mounted.
+  when they are sent. --keep-removed is for root, and for the user who mounted. It takes a session
+  with the server: without a way to its socket the command fails.
 
 EXIT STATUS:
   0   All changes were listed.
@@ -75,7 +75,7 @@ pub(crate) enum Keep {
 /// Show what has changed below a directory since a mark
 ///
 /// It takes the time of the changes, not of the tree. A place is a directory in a mounted
-/// volume, or VOLUME:/path in one that is not mounted.
+/// volume, or VOLUME:/path.
 #[derive(Args, Debug)]
 #[command(after_long_help = CHANGES_AFTER)]
 pub(crate) struct ChangesArgs {
@@ -141,13 +141,13 @@ EXAMPLES:
     shoal watch /mnt/home --mark-file home.mark --json
 ";
 
-/// Show changes below a mounted directory as they happen
+/// Show changes below a directory as they happen
 ///
-/// A mount must serve the directory: nothing changes in a volume that is not mounted.
+/// A mount or shoal serve must have the volume open: otherwise nothing changes in it.
 #[derive(Args, Debug)]
 #[command(after_long_help = WATCH_AFTER)]
 pub(crate) struct WatchArgs {
-    /// Directory in a mount
+    /// Directory in a mount, or VOLUME:/path of a volume that is served
     #[arg(value_name = "PLACE", value_hint = ValueHint::DirPath)]
     pub place: OsString,
     /// Mark since which changes are shown first

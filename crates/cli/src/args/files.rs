@@ -64,8 +64,8 @@ pub(crate) struct StatArgs {
 
 /// Write files to standard output
 ///
-/// With --token, the one file that a token opens (shoal share), from a volume that is not mounted;
-/// on a mount, read the file .shoal-open/TOKEN in its top directory.
+/// With --token, the one file of VOLUME that a token opens (shoal share); on a mount, read the file
+/// .shoal-open/TOKEN in its top directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXIT_STATUS)]
 pub(crate) struct CatArgs {
@@ -198,14 +198,14 @@ PERMISSIONS:
   removed unless all of it may be. The superuser skips the checks. With --top-only only the tree's
   own name is checked; only the superuser may ask for that.
 
-  In a volume that is not mounted nothing is checked, as a user who can write the volume's file can
-  do everything with its contents.
+  In a volume that the command opens nothing is checked, as a user who can write the volume's file
+  can do everything with its contents.
 
 OUTPUT:
   With --verbose, a line for each argument that was removed. With --json, an object:
 
     place      the argument, a string; place_bytes as in shoal ls --json
-    files      inodes freed while the command waited; only with -r and not mounted
+    files      inodes freed while the command waited; only with -r, and not if a server frees them
     waiting    true: some of its space is still to be freed
 
 EXIT STATUS:
@@ -221,8 +221,8 @@ EXAMPLES:
 
 /// Remove files and trees, in a volume or where it is mounted
 ///
-/// A place in a volume that is not mounted is written VOLUME:/path; anything else is a path in a
-/// mounted volume, and refused elsewhere.
+/// A place in a volume is written VOLUME:/path; anything else is a path in a mounted volume, and
+/// refused elsewhere.
 #[derive(Args, Debug)]
 #[command(after_long_help = RM_AFTER)]
 pub(crate) struct RmArgs {

@@ -22,9 +22,9 @@ VALIDITY:
   file has lost its last name, or all tokens of the volume are revoked. Files that are open stay so.
 
 PERMISSIONS:
-  In a mounted volume, a user can share the rights that the user has. Only the superuser and the
-  user who mounted it can revoke. In a volume that is not mounted nothing is checked, as a user who
-  can write the volume's file can do everything with its contents.
+  In a volume that is mounted or served, a user can share the rights that the user has. Only the
+  superuser and the user who serves it can revoke. In a volume that the command opens nothing is
+  checked, as a user who can write the volume's file can do everything with its contents.
 
 OUTPUT:
   The token: 88 letters, digits, '-' and '_'. Keep it as a password.
@@ -62,8 +62,8 @@ impl ShareRights {
 
 /// Make a token that opens a file without its path, or revoke all tokens of a volume
 ///
-/// A place in a volume that is not mounted is written VOLUME:/path; anything else is a path in a
-/// mounted volume, and refused elsewhere.
+/// A place in a volume is written VOLUME:/path; anything else is a path in a mounted volume, and
+/// refused elsewhere.
 #[derive(Args, Debug)]
 #[command(after_long_help = SHARE_AFTER)]
 pub(crate) struct ShareArgs {

@@ -23,12 +23,12 @@ WITH DEST:
   name has the old file or the new one. Holes stay holes.
 
 BY CHANGES:
-  If SOURCE is in a volume that is not mounted, its mark ('shoal changes') is kept in the attribute
-  user.shoal.sync of DEST after each sync without a failure. The next one then compares only the
-  changes since, and takes the time of these, not of all files. Everything is compared if there is
-  no mark, or one of another directory or of other options --exclude or --delete; if the mark is
-  refused, as after a repair of the volume; with --checksum or --full; and if SOURCE is the top of a
-  volume with subvolumes, whose changes are not listed. --verbose and --stats print which it was.
+  If SOURCE is VOLUME:/path, its mark ('shoal changes') is kept in the attribute user.shoal.sync of
+  DEST after each sync without a failure. The next one then compares only the changes since, and
+  takes the time of these, not of all files. Everything is compared if there is no mark, or one of
+  another directory or of other options --exclude or --delete; if the mark is refused, as after a
+  repair of the volume; with --checksum or --full; and if SOURCE is the top of a volume with
+  subvolumes, whose changes are not listed. --verbose and --stats print which it was.
   Changes made in DEST by other programs are not seen by such a sync: --full repairs them.
 
   It takes least if the volume keeps removed names ('shoal changes VOLUME --keep-removed on').

@@ -60,13 +60,13 @@ ACTIONS:
                                an answer that begins with y or Y is yes
     -okdir COMMAND ;           as -execdir, likewise
 
-  Commands are for mounted paths: while find has a volume open no command can change it. There,
-  write the paths with -print0 for xargs -0.
+  Commands are for mounted paths: of VOLUME:/path they would get a path that they cannot open.
+  There, write the paths with -print0 for xargs -0.
 
 PLACES:
-  VOLUME:/path in a volume that is not mounted, or any path in a mounted one. On a mount the
-  server lists whole directories at a time, with the permissions of the user; -delete removes by
-  ordinary system calls. Other mounts below are not seen.
+  VOLUME:/path, or any path in a mounted volume. The server of a mount lists whole directories at a
+  time, with the permissions of the user; -delete removes by ordinary system calls. Other mounts
+  below are not seen.
 
 OPTIONS WITHIN THE EXPRESSION:
     -maxdepth, -mindepth N     levels below the places to start at
@@ -85,7 +85,7 @@ FIELDS OF -PRINTF:
     %% \\n \\t \\0 \\NNN \\c        as in printf(1); \\c ends the output
 
 DIFFERENCES FROM FIND(1):
-  Paths in a volume that is not mounted are printed without its name. Times are in UTC. The size of
+  Paths VOLUME:/path are printed without the volume's name. Times are in UTC. The size of
   a directory is the number of its entries. Regular expressions are POSIX extended ones, without
   back references.
 

@@ -138,6 +138,9 @@ shoal subvolume list v | grep -c ci
 shoal changes v:/ --keep-removed on
 shoal changes v:/ --now >mark
 rm -rf out && shoal sync v:/src out && ls -R out
+echo x | shoal cp - v:/src/more && shoal mv v:/src/deep v:/src/shallow
+shoal sync --delete --stats v:/src out && ls -R out
+shoal mv v:/src/shallow v:/src/deep && shoal rm v:/src/more
 shoal sync --delete --stats src v:/mirror
 shoal sync --delete --stats v:/src v:/mirror
 shoal cp -r -a v:/src/. copied && ls -lR copied | wc -l
