@@ -13,7 +13,6 @@
 //! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
 //! | histograms in its entries (untrusted bytes) | [`histogram`] |
 //! | requests in its entries (untrusted bytes) | [`traced`] |
-//! | pieces of its answers (untrusted bytes) | [`record`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
