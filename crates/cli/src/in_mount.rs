@@ -10,7 +10,6 @@
 
 pub(crate) mod lists;
 
-use std::cell::RefCell;
 use std::fs::canonicalize;
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,7 +27,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::path::Arg;
 use shoal::raw::{
-    Attr, Code, Error, FileKind, Generation, Ino, Result, SetAttr, SetTime, Time, connect_mount,
+    Attr, Code, DirEntry, Error, FileKind, Generation, Ino, Result, SetAttr, SetTime, Time,
+    connect_mount,
 };
 use shoal_fuse::{MountPlace, place_of};
 
@@ -49,10 +49,8 @@ const NAMES_MAX: usize = 64 << 10;
 /// Flags of a file that is only looked at.
 const LOOKED_AT: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
-thread_local! {
-    /// The sessions with servers of mounts, by their numbers.
-    static SESSIONS: RefCell<Vec<(u64, Arc<Session>)>> = const { RefCell::new(Vec::new()) };
-}
+/// The sessions with servers of mounts, by their numbers.
+static SESSIONS: Mutex<Vec<(u64, Arc<Session>)>> = Mutex::new(Vec::new());
 
 /// The user has been told that there is no way to a server.
 static TOLD: AtomicBool = AtomicBool::new(false);
@@ -244,40 +242,38 @@ impl InMount {
         }
         let mut buffer = vec![MaybeUninit::uninit(); READ];
         let mut entries = RawDir::new(&opened, &mut buffer[..]);
-        let mut found = Vec::new();
+        let mut listed = Vec::new();
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {
-                found.push(self.found(names_only, &opened, name, &entry)?);
+                listed.push(found(names_only, &opened, name, &entry));
             }
-            if found.len() == BATCH {
-                return Ok((found, Cursor::After(entry.next_entry_cookie())));
+            if listed.len() == BATCH {
+                return Ok((listed, Cursor::After(entry.next_entry_cookie())));
             }
         }
-        Ok((found, Cursor::End))
+        Ok((listed, Cursor::End))
     }
+}
 
-    /// Returns an entry of a directory.
-    fn found(
-        &self,
-        names_only: bool,
-        dir: &OwnedFd,
-        name: &[u8],
-        entry: &rustix::fs::RawDirEntry<'_>,
-    ) -> Result<Found> {
-        let (ino, kind) = (Ino(entry.ino()), FileKind::from_mode(entry.file_type().as_raw_mode()));
-        let known = kind.filter(|_| names_only);
-        if let Some(kind) = known {
-            return Ok(Found { name: name.into(), ino, kind, attr: None, failed: None });
-        }
-        Ok(match stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(attr) => Found::with_attributes(name.into(), attr),
-            Err(error) => {
-                let kind = kind.unwrap_or(FileKind::Regular);
-                Found { name: name.into(), ino, kind, attr: None, failed: Some(error) }
-            }
-        })
+/// Returns an entry of a directory.
+fn found(
+    names_only: bool,
+    dir: &OwnedFd,
+    name: &[u8],
+    entry: &rustix::fs::RawDirEntry<'_>,
+) -> Found {
+    let kind = FileKind::from_mode(entry.file_type().as_raw_mode());
+    let by_name = |kind, failed| {
+        Found::by_name(&DirEntry { name, ino: Ino(entry.ino()), kind, cookie: 0 }, failed)
+    };
+    if let Some(kind) = kind.filter(|_| names_only) {
+        return by_name(kind, None);
+    }
+    match stat_at(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(attr) => Found::with_attributes(name.into(), attr),
+        Err(error) => by_name(kind.unwrap_or(FileKind::Regular), Some(error)),
     }
 }
 
@@ -286,17 +282,17 @@ impl InMount {
 /// # Errors
 /// `EOPNOTSUPP` if there is no way to it.
 fn session_with(device: u64, typed: &[u8]) -> Result<Arc<Session>> {
-    let known =
-        |(number, session): &(u64, Arc<Session>)| (*number == device).then(|| session.clone());
-    if let Some(session) = SESSIONS.with_borrow(|all| all.iter().find_map(known)) {
-        return Ok(session);
+    // Held until there is one: threads of a walk ask at the same time.
+    let mut all = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, session)) = all.iter().find(|(number, _)| *number == device) {
+        return Ok(session.clone());
     }
     let no_way = |error: Error| Error::refused(Code::NotSupported, error.to_string());
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(typed));
     // Its calls return when the server has made them, as those of the mount.
     let remote = connect_mount(device).map_err(no_way)?;
     let session = Arc::new(Session::over(remote, path, Access::Read));
-    SESSIONS.with_borrow_mut(|all| all.push((device, session.clone())));
+    all.push((device, session.clone()));
     Ok(session)
 }
 

@@ -4,6 +4,8 @@
 //! Files are named by paths from the top of the volume, without symlinks and dots
 //! ([`Session::resolve`]), so that a name which somebody has replaced meanwhile leads nowhere else.
 
+mod way;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +24,7 @@ use crate::interrupt;
 use crate::location::{self, Location, Split, split_last};
 
 pub(crate) use crate::direct::Access;
+pub(crate) use way::Way;
 
 /// Entries fetched with one call while a directory is listed. Bounds the memory for directories of
 /// any size, and is large enough that the cost of the call does not matter.
@@ -270,7 +273,7 @@ impl Session {
     }
 
     /// Refuses what has been put in the place of a file meanwhile.
-    fn the_same(&self, opened: Opened, ino: Option<Ino>) -> shoal::raw::Result<Open> {
+    pub(crate) fn the_same(&self, opened: Opened, ino: Option<Ino>) -> shoal::raw::Result<Open> {
         let open = self.opened(opened);
         match ino {
             Some(ino) if open.attr.ino != ino => Err(Code::Stale.into()),
@@ -294,53 +297,9 @@ impl Session {
     /// # Errors
     /// Those of `stat(2)`.
     pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> shoal::raw::Result<(Attr, Vec<u8>)> {
-        if path.len() > limits::PATH_MAX {
-            return Err(Code::NameTooLong.into());
-        }
-        let mut rest = path.to_vec();
-        let (mut real, mut links) = (Vec::new(), 0);
-        let mut attr = self.calls.attr(&self.who, Node::TOP)?;
-        loop {
-            let start = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
-            if start == rest.len() {
-                return Ok((attr, real));
-            }
-            let end = rest[start..].iter().position(|byte| *byte == b'/');
-            let end = end.map_or(rest.len(), |len| start + len);
-            let (part, behind) = (rest[start..end].to_vec(), rest[end..].to_vec());
-            if attr.kind != FileKind::Directory {
-                return Err(Code::NotDirectory.into());
-            }
-            rest = behind;
-            match &part[..] {
-                b"." => {}
-                b".." => {
-                    let end = real.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-                    real.truncate(end);
-                    attr = self.look(&real)?;
-                }
-                name => {
-                    let there = location::join(&real, name);
-                    let found = self.look(&there)?;
-                    // A slash behind it makes it be followed.
-                    if found.kind != FileKind::Symlink || rest.is_empty() && !follow {
-                        (attr, real) = (found, there);
-                        continue;
-                    }
-                    links += 1;
-                    if links > limits::SYMLOOP_MAX {
-                        return Err(Code::Loop.into());
-                    }
-                    let mut target = self.read_link(&there)?;
-                    if target.first() == Some(&b'/') {
-                        real.clear();
-                        attr = self.calls.attr(&self.who, Node::TOP)?;
-                    }
-                    target.append(&mut rest);
-                    rest = target;
-                }
-            }
-        }
+        let mut way = Way::at_top(self)?;
+        let attr = way.go(path, follow)?;
+        Ok((attr, way.real))
     }
 
     /// Resolves a path to attributes.

@@ -13,7 +13,7 @@
 //! it is read, and the kernel writes a dirty one before it drops it. That takes a request for each,
 //! so other notices must not wait for it.
 //!
-//! *Changes of trees* (`changing.rs`) tell the kernel themselves, each thread of a change after
+//! *Changes of trees* (by sessions) tell the kernel themselves, each thread of a change after
 //! each of its steps ([`Notices::tell_all`]): it is no server's thread, it holds nothing then, and
 //! hundreds of thousands of notices in the queue would hold up those that a reply waits for.
 //!

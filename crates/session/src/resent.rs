@@ -36,8 +36,8 @@ use crate::calls::types::*;
 use crate::calls::{self, AT_END, Calls, Node, Opened, number};
 use crate::gate::{Admit, Gate};
 use crate::kept::{Asked, Made};
-use crate::nodes::close;
-use crate::serve::{Changed, Client, Numbers, name_of};
+use crate::nodes::{close, release};
+use crate::serve::{Changed, Client, Numbers, is_noted, name_of};
 use crate::trees::cut_off;
 use crate::wire::{Put, Reader, Take, TreeQuestion, Writer};
 use shoal_engine::{BatchOp, Caller, Code, Error, Left, Outcome, Result};
@@ -142,7 +142,7 @@ impl Client {
         // What the dead server had opened for a call that is made again is not the client's.
         let opened = self.nodes.opened_by(asked);
         let (mut gate, _changing) = self.gate(number, asked)?;
-        let cx = &mut Cx { client: self, gate: &mut gate, asked, who, question, opened };
+        let cx = &mut Cx { client: self, gate: &mut gate, who, question, opened };
         match (made, of_row) {
             (Some(_), Answer::Success) => cx.success().map(|()| (0, 0)),
             (Some(_), Answer::Attributes) => cx.attributes(out).map(|()| (0, 0)),
@@ -161,7 +161,7 @@ impl Client {
             _ => {
                 cx.forget();
                 drop(gate);
-                if crate::serve::is_noted(number) {
+                if is_noted(number) {
                     // One that is made again all the same has nothing to do with what was left.
                     self.note(asked, 0, cell.take().map(|(_, left)| left));
                 }
@@ -210,7 +210,6 @@ fn unless_gone<T>(result: Result<T>) -> Result<T> {
 struct Cx<'a, 'g> {
     client: &'a Client,
     gate: &'a mut Gate<'g>,
-    asked: Asked,
     who: &'a Caller,
     question: &'a [u8],
     /// The node that the dead server had opened for it.
@@ -318,7 +317,7 @@ impl<'a> Cx<'a, '_> {
         let opened = match known {
             Some((node, open)) => {
                 let attr = self.gate.calls.attr(self.who, open.node);
-                crate::nodes::release(self.gate.calls, open);
+                release(self.gate.calls, open);
                 Opened { node, attr: attr? }
             }
             None => {
@@ -404,7 +403,6 @@ impl<'a> Cx<'a, '_> {
             },
         };
         self.retell(Changed::Name(dir, path));
-        debug_assert_eq!(self.gate.asked, self.asked);
         self.client.fill(self.gate, self.who, node, bytes)
     }
 }

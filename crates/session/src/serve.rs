@@ -147,28 +147,27 @@ pub(crate) fn name_of(number: u16) -> Option<&'static str> {
     ROWS.iter().find(|row| row.number == number).map(|row| row.name)
 }
 
-/// Rows that change the volume, or may: their calls are noted for the next server.
-const NOTED: [bool; 256] = {
-    let (mut noted, mut at) = ([false; 256], 0);
+/// Rows that change the volume, or may.
+const CHANGING: [bool; 256] = {
+    let (mut changing, mut at) = ([false; 256], 0);
     while at < ROWS.len() {
-        // A change of a tree is made by questions of its own kind.
-        if matches!(ROWS[at].effect, Effect::Changes) && ROWS[at].number != number::change_tree {
-            noted[ROWS[at].number as usize] = true;
-        }
+        changing[ROWS[at].number as usize] = matches!(ROWS[at].effect, Effect::Changes);
         at += 1;
     }
-    noted
+    changing
 };
 
-/// Returns whether calls of a row are noted for the next server.
+/// Returns whether a call may change the volume.
 #[inline]
-pub(crate) fn is_noted(number: u16) -> bool {
-    NOTED.get(usize::from(number)).is_some_and(|noted| *noted)
+fn may_change(number: u16) -> bool {
+    CHANGING.get(usize::from(number)).is_some_and(|changing| *changing)
 }
 
-/// Returns whether a call may change the volume.
-fn may_change(number: u16) -> bool {
-    ROWS.iter().any(|row| row.number == number && row.effect == Effect::Changes)
+/// Returns whether calls of a row are noted for the next server: those that may change the volume.
+/// A change of a tree is made by questions of its own kind.
+#[inline]
+pub(crate) fn is_noted(number: u16) -> bool {
+    may_change(number) && number != number::change_tree
 }
 
 /// A change in progress.
@@ -254,11 +253,12 @@ impl Client {
         if is_for_owner(number) && !self.is_owner {
             return Err(Code::NotPermitted.into());
         }
-        let changing = if may_change(number) { InProgress::begin(host) } else { None };
-        let read_only = if may_change(number) { changing.is_none() } else { host.is_read_only() };
+        let changes = may_change(number);
+        let changing = if changes { InProgress::begin(host) } else { None };
+        let read_only = if changes { changing.is_none() } else { host.is_read_only() };
         // Opening a file changes the volume only in some ways: the gate looks.
         let depends = matches!(number, number::open_file | number::open_handle | number::put);
-        if read_only && may_change(number) && !depends {
+        if read_only && changes && !depends {
             return Err(host.refusal());
         }
         let may = (read_only, self.is_owner);

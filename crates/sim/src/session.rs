@@ -27,10 +27,9 @@ use crate::op::{Op, Place, SLOTS, Target, Who, with_batch_ops};
 use parking_lot::Mutex;
 use shoal::raw::{
     Attr, Caller, Code, Cookies, Error, Fields, FileKind, Filter, Handle, Ino, Listing, Result,
-    TreeCheck,
+    TreeCheck, connect_mount,
 };
 use shoal_session::client::Link;
-use shoal_session::place::links;
 use shoal_session::{AT_END, Calls, How, Node, Remote, Session};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -554,15 +553,8 @@ fn who_calls(op: &Op) -> Who {
 /// Says why not.
 pub fn of_mount(directory: &Path) -> std::result::Result<Session, String> {
     let device = std::fs::metadata(directory).map_err(|e| e.to_string())?.dev();
-    let mut refused = "it has no link to a socket".to_owned();
-    for link in links(device).filter(|link| link.exists()) {
-        match Session::connect(&link) {
-            Ok(session) if session.device() == device => return Ok(session),
-            Ok(_) => {}
-            Err(error) => refused = error.to_string(),
-        }
-    }
-    Err(format!("session of the mount at {}: {refused}", directory.display()))
+    let failed = |e| format!("session of the mount at {}: {e}", directory.display());
+    connect_mount(device).map(|remote| remote.0).map_err(failed)
 }
 
 /// The answer to who made or found something.

@@ -11,7 +11,7 @@ use crate::failure::{Reason, Result};
 use crate::interrupt;
 use crate::location::{Location, Split, join, split_last};
 use crate::progress::Progress;
-use crate::session::{Access, Session, Sessions};
+use crate::session::{Access, Session, Sessions, Way};
 use crate::text::printable;
 use crate::tree::mounted_path;
 
@@ -100,32 +100,30 @@ fn make_all_in_mount(path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
 
 /// Makes the directory and those above it that are missing.
 fn make_all(session: &Session, path: &[u8], mode: Option<u32>) -> Result<(), Reason> {
-    let mut at = 0;
-    while at < path.len() {
-        let start = at + path[at..].iter().take_while(|byte| **byte == b'/').count();
-        let end = start + path[start..].iter().take_while(|byte| **byte != b'/').count();
-        at = end;
-        if start == end {
-            break;
-        }
-        let is_last = path[end..].iter().all(|byte| *byte == b'/');
-        // Resolved from the top each time: a component may be a symlink or `..`.
-        match session.find(&path[..end], true) {
+    let mut way = Way::at_top(session)?;
+    let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()).peekable();
+    while let Some(name) = names.next() {
+        let is_last = names.peek().is_none();
+        let above = way.real.clone();
+        match way.go(name, true) {
             Ok(found) if found.kind == FileKind::Directory => continue,
             Ok(_) if is_last => return Err(shoal::raw::Error::Code(Code::Exists).into()),
             Ok(_) => return Err(shoal::raw::Error::Code(Code::NotDirectory).into()),
+            // By a symlink: that leads nowhere.
+            Err(error) if error.is(Code::NotFound) && way.real != above => {
+                return Err(shoal::raw::Error::Code(Code::Exists).into());
+            }
             Err(error) if error.is(Code::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
-        let above = if start <= 1 { &b"/"[..] } else { &path[..start] };
-        let (_, above) = session.resolve(above, true)?;
-        let real = join(&above, &path[start..end]);
+        let real = join(&above, name);
         let made = make(session, &real, mode.filter(|_| is_last))?;
         if !is_last && made.mode & OWNER_WRITE_SEARCH != OWNER_WRITE_SEARCH {
             let mode = Some((made.mode & 0o7777) | OWNER_WRITE_SEARCH);
             let set = SetAttr { mode, ..SetAttr::default() };
             session.set(&real, set)?;
         }
+        way.go(name, false)?;
     }
     Ok(())
 }

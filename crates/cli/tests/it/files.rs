@@ -150,6 +150,20 @@ fn mkdir_makes_directories() {
     scratch.shoal(["mkdir", "-p", "v:/file/x"]).fails(1, &["v:/file/x", "not a directory"]);
     scratch.shoal(["mkdir", "-p", "v:/file"]).fails(1, &["v:/file", "file exists"]);
     scratch.shoal(["mkdir", "v:/"]).fails(1, &["v:/"]);
+    scratch.shoal(["ln", "-s", "none", "v:/dangling"]).ok();
+    scratch.shoal(["mkdir", "-p", "v:/dangling/x"]).fails(1, &["v:/dangling/x", "file exists"]);
+}
+
+#[test]
+fn mkdir_makes_a_path_as_long_as_one_may_be() {
+    let scratch = Scratch::with_volume();
+    let deep = format!("v:/{}", ["name"; 800].join("/"));
+    scratch.shoal(["mkdir", "-p", &deep]).ok();
+    assert_eq!(scratch.shoal(["ls", "-d", &deep]).ok(), format!("{deep}\n"));
+    // Longer than a path may be, though each name is there when the next is made.
+    scratch.shoal(["mkdir", "-p", &format!("{deep}/{}", ["name"; 400].join("/"))]).ok();
+    scratch.shoal(["rm", "-r", "v:/name"]).ok();
+    scratch.shoal(["fsck", "v"]).ok();
 }
 
 #[test]

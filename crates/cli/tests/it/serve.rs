@@ -1,6 +1,6 @@
 //! `shoal serve`. Sessions of a mount whose server is replaced: `keeper/deaths.rs`.
 
-use crate::common::Scratch;
+use crate::common::{Scratch, has_gnu};
 use crate::keeper::kill_server_of;
 use rustix::process::{Pid, Signal, kill_process};
 use shoal::{Credentials, FileOptions, Volume};
@@ -165,6 +165,9 @@ shoal find v:
 
 #[test]
 fn commands_do_the_same_by_a_session() {
+    if !has_gnu(&["touch", "tar"]) {
+        return;
+    }
     let scratch = Scratch::with_volume();
     for place in ["direct", "served"] {
         scratch.shell(&format!("mkdir -p {place}/src/deep/er && cd {place}/src")).ok();

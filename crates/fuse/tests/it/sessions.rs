@@ -3,7 +3,7 @@
 use crate::common::*;
 use crate::posix_data::Random;
 use crate::posix_mapped::Mapping;
-use crate::tree::walk;
+use crate::tree::{plant_large_tree, walk};
 use rustix::fs::{OFlags, fstat};
 use shoal::{Credentials, Dir, FileOptions, TreeChange, Volume};
 use shoal_skip::wait_until;
@@ -326,12 +326,7 @@ fn a_large_cached_tree_is_removed_by_a_session() {
     for (round, at) in ["", "a", "a/b c/d"].into_iter().cycle().take(6).enumerate() {
         let parent = m.path(at);
         std::fs::create_dir_all(&parent).unwrap();
-        let tree = parent.join("t");
-        for d in 0..10 {
-            std::fs::create_dir_all(tree.join(d.to_string())).unwrap();
-            (0..120).for_each(|f| touch(tree.join(format!("{d}/{f}"))));
-        }
-        let deep = tree.join("7/119");
+        let (tree, deep) = plant_large_tree(&parent);
         let inside = dir(tree.join("7"));
         assert_eq!(walk(&tree).len(), 1211);
         root.remove_dir_all(Path::new(at).join("t")).unwrap();

@@ -7,7 +7,7 @@ use shoal::raw::TreeCheck;
 use shoal_fuse::{Stat, orphans_of, remove_tree, stats_of};
 use shoal_skip::wait_until;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -77,6 +77,17 @@ fn the_name_is_gone_when_the_call_returns() {
     wait_until("space is back", || now(&m, "inodes") == 1);
 }
 
+/// Makes a tree `t` of 1,211 files in a directory; returns it, and a file in it.
+pub(crate) fn plant_large_tree(parent: &Path) -> (PathBuf, PathBuf) {
+    let tree = parent.join("t");
+    for d in 0..10 {
+        std::fs::create_dir_all(tree.join(d.to_string())).unwrap();
+        (0..120).for_each(|f| touch(tree.join(format!("{d}/{f}"))));
+    }
+    let deep = tree.join("7/119");
+    (tree, deep)
+}
+
 /// The names below are dropped in the background. Nobody sees them meanwhile, in whatever directory
 /// the tree was, and they do not keep the mount in use.
 #[test]
@@ -85,12 +96,7 @@ fn a_large_cached_tree_goes_at_once_and_its_names_later() {
     for (round, at) in ["", "a", "a/b c/d"].into_iter().cycle().take(9).enumerate() {
         let parent = m.path(at);
         std::fs::create_dir_all(&parent).unwrap();
-        let tree = parent.join("t");
-        for d in 0..10 {
-            std::fs::create_dir_all(tree.join(d.to_string())).unwrap();
-            (0..120).for_each(|f| touch(tree.join(format!("{d}/{f}"))));
-        }
-        let deep = tree.join("7/119");
+        let (tree, deep) = plant_large_tree(&parent);
         let (inside, file) = (dir(tree.join("7")), open(&deep, OFlags::RDWR).unwrap());
         assert_eq!(walk(&tree).len(), 1211);
         let known = value(&stats_of(dir(&m.dir)).unwrap(), "inodes");

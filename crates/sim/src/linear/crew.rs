@@ -136,17 +136,7 @@ fn call_by_session(session: &BySession<Session>, op: &Op) -> Reply {
         }
         let mut told: Option<Attr> = None;
         let answer = session.call(op, &mut told)?.expect("a session has all these calls");
-        Ok(match (answer, told) {
-            (Answer::Bytes(bytes), _) => Reply::of_bytes(&bytes),
-            (Answer::Node(_), Some(attr)) if !matches!(op, Op::Link { .. }) => {
-                Reply::Found(Seen::of(&attr))
-            }
-            (Answer::Unit, Some(attr)) => {
-                let entries = if attr.kind == FileKind::Directory { attr.size } else { 0 };
-                Reply::Attrs { links: attr.nlink, entries }
-            }
-            _ => Reply::Done,
-        })
+        Ok(Reply::of_answer(op, answer, told))
     };
     made().unwrap_or_else(|e: shoal::raw::Error| Reply::Failed(e.errno()))
 }

@@ -1,6 +1,8 @@
 //! Answers to operations, as far as an order of operations explains them.
 
 use super::program::NAMES;
+use crate::call::Answer;
+use crate::op::Op;
 use shoal::raw::{Attr, Code, FileKind};
 use shoal_base::checksum;
 use std::fmt;
@@ -51,6 +53,21 @@ impl Reply {
     /// The answer to a read.
     pub fn of_bytes(bytes: &[u8]) -> Reply {
         Reply::Bytes(bytes.len() as u64, checksum(bytes))
+    }
+
+    /// The answer to a call of the library, which has told these attributes.
+    pub fn of_answer(op: &Op, answer: Answer, told: Option<Attr>) -> Reply {
+        match (answer, told) {
+            (Answer::Bytes(bytes), _) => Reply::of_bytes(&bytes),
+            (Answer::Node(_), Some(attr)) if !matches!(op, Op::Link { .. }) => {
+                Reply::Found(Seen::of(&attr))
+            }
+            (Answer::Unit, Some(attr)) => {
+                let entries = if attr.kind == FileKind::Directory { attr.size } else { 0 };
+                Reply::Attrs { links: attr.nlink, entries }
+            }
+            _ => Reply::Done,
+        }
     }
 
     /// The answer to a listing; other names than those of [`NAMES`] are left out.

@@ -4,7 +4,7 @@
 use super::history::Event;
 use super::program::{HANDLES, is_held, making, paths};
 use super::reply::{Reply, Seen};
-use crate::call::{Answer, on_volume};
+use crate::call::on_volume;
 use crate::op::{Op, Target};
 use shoal::raw::{Caller, FileKind, Ino, Result, Volume};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,17 +87,7 @@ impl Stage {
         }
         let mut told = None;
         let answer = on_volume(volume, op, &inos, &mut told)?;
-        Ok(match (answer, told) {
-            (Answer::Bytes(bytes), _) => Reply::of_bytes(&bytes),
-            (Answer::Node(_), Some(attr)) if !matches!(op, Op::Link { .. }) => {
-                Reply::Found(Seen::of(&attr))
-            }
-            (Answer::Unit, Some(attr)) => {
-                let entries = if attr.kind == FileKind::Directory { attr.size } else { 0 };
-                Reply::Attrs { links: attr.nlink, entries }
-            }
-            _ => Reply::Done,
-        })
+        Ok(Reply::of_answer(op, answer, told))
     }
 
     /// Makes a call and notes when.

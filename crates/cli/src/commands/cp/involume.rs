@@ -101,12 +101,17 @@ impl InVolume {
     /// Opens a directory in another one, if it has this inode.
     fn directory_in(&self, dir: &Dir, name: &[u8], ino: Ino) -> Outcome<Dir> {
         let (node, name) = dir.at(name);
-        let open = self.session.opened(self.calls().open_dir(&self.who, node, name)?);
-        if open.attr.ino != ino {
-            return Err(Error::Code(Code::Stale).into());
-        }
+        let opened = self.calls().open_dir(&self.who, node, name)?;
+        let open = self.session.the_same(opened, Some(ino))?;
         let path = if name.is_empty() { dir.path.clone() } else { join(&dir.path, name) };
         Ok(Dir { open, path })
+    }
+
+    /// Opens a file in a directory for reading, if it has this inode.
+    fn open_in(&self, dir: &Dir, name: &[u8], ino: Ino) -> Outcome<Open> {
+        let how = How { read: true, ..How::default() };
+        let opened = self.calls().open_file(&self.who, dir.open.node, name, how)?;
+        Ok(self.session.the_same(opened, Some(ino))?)
     }
 
     /// Gives a file what it is to keep.
@@ -221,17 +226,13 @@ impl Side for InVolume {
     }
 
     fn open(&self, dir: &Dir, node: &Node) -> Outcome<Open> {
-        let (how, ino) = (How { read: true, ..How::default() }, Ino(node.meta.id.inode));
+        let ino = Ino(node.meta.id.inode);
         if node.followed {
             let (_, path) = self.session.resolve(&join(&dir.path, &node.name), true)?;
+            let how = How { read: true, ..How::default() };
             return Ok(self.session.open_file(&path, how, Some(ino))?);
         }
-        let opened = self.calls().open_file(&self.who, dir.open.node, &node.name, how)?;
-        let open = self.session.opened(opened);
-        match open.attr.ino == ino {
-            true => Ok(open),
-            false => Err(Error::Code(Code::Stale).into()),
-        }
+        self.open_in(dir, &node.name, ino)
     }
 
     fn read(&self, file: &Open, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
@@ -253,14 +254,14 @@ impl Side for InVolume {
         wanted.sort_unstable();
         let threads = thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.min(wanted.len().div_ceil(FEW));
-        let (node, calls, who) = (dir.open.node, self.calls(), &self.who);
         let next = AtomicUsize::new(0);
         let read = || {
             let mut done = Vec::new();
             while let Some((inode, size, at)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut contents = Vec::with_capacity(*size);
-                let read = calls.get(who, node, &entries[*at].name, &mut contents);
-                if read.is_ok_and(|attr| attr.ino.0 == *inode) && contents.len() == *size {
+                let Ok(file) = self.open_in(dir, &entries[*at].name, Ino(*inode)) else { continue };
+                // As many bytes as it had: it may be another size's now.
+                let mut contents = vec![0; *size];
+                if self.read(&file, 0, &mut contents).is_ok_and(|read| read == *size) {
                     done.push((*at, contents));
                 }
             }

@@ -48,33 +48,48 @@ pub(crate) struct Ring {
 /// Serves a mount for the keeper that has started this process.
 pub(crate) fn run(plan: &Plan, args: &MountArgs, oom_score: &str) -> Result<u8> {
     begin(plan, args.report_ready)?;
-    let _ = rustix::thread::set_name(c"shoal");
-    // The keeper's own standing is not for a process with much memory.
-    let score = if oom_score.is_empty() { "0" } else { oom_score };
-    let _ = std::fs::write("/proc/self/oom_score_adj", score);
-    let start = keeping::receive(std::io::stdin()).map_err(|os| no_keeper(plan, os.into()))?;
-    let keeper = getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
-    match start {
-        Some(Message { letter: b'N', .. }) => first(plan, args.report_ready, keeper),
-        Some(message @ Message { letter: b'R', .. }) => {
+    let keeper = || getppid().map_or(0, |pid| pid.as_raw_nonzero().get().cast_unsigned());
+    under_keeper(&plan.directory, oom_score, |left| match left {
+        None => first(plan, args.report_ready, keeper()),
+        Some(message) => {
             let estate = Estate::read(message).ok_or_else(|| {
                 let why = "the keeper's message is of another version of shoal: mount again";
                 Failure::failed(plan.directory.display(), why)
             })?;
-            resume(plan, keeper, estate, args.grow).inspect_err(|failure| {
-                // The keeper shows it by `shoal info` if it gives the mount up.
-                let why = failure.line().unwrap_or_default();
+            resume(plan, keeper(), estate, args.grow)
+        }
+    })
+}
+
+/// Begins as a server that a keeper has started, of what is at a place: calls `serve` with what a
+/// server before this one has left, if there was one.
+pub(crate) fn under_keeper(
+    place: &Path,
+    oom_score: &str,
+    serve: impl FnOnce(Option<Message>) -> Result<u8>,
+) -> Result<u8> {
+    let _ = rustix::thread::set_name(c"shoal");
+    // The keeper's own standing is not for a process with much memory.
+    let score = if oom_score.is_empty() { "0" } else { oom_score };
+    let _ = std::fs::write("/proc/self/oom_score_adj", score);
+    let start = keeping::receive(std::io::stdin()).map_err(|os| no_keeper(place, os.into()))?;
+    match start {
+        Some(Message { letter: b'N', .. }) => serve(None),
+        Some(message @ Message { letter: b'R', .. }) => {
+            serve(Some(message)).inspect_err(|failed| {
+                // The keeper tells it if it gives up.
+                let why = failed.line().unwrap_or_default();
                 let _ = keeping::send(std::io::stdin(), b'F', why, &[]);
             })
         }
         // It was killed meanwhile.
-        _ => Err(no_keeper(plan, std::io::ErrorKind::UnexpectedEof.into())),
+        _ => Err(no_keeper(place, std::io::ErrorKind::UnexpectedEof.into())),
     }
 }
 
-fn no_keeper(plan: &Plan, error: std::io::Error) -> Failure {
-    let why = format!("no word of the keeper: {}", Reason::System(error));
-    Failure::failed(plan.directory.display(), why)
+/// The failure of a server that has no keeper, or cannot give it what is to outlive the server.
+pub(crate) fn no_keeper(place: &Path, error: std::io::Error) -> Failure {
+    Failure::failed(place.display(), format!("no word of the keeper: {}", Reason::System(error)))
 }
 
 /// Mounts, and serves.
@@ -94,18 +109,18 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
             return Err(Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED));
         }
     };
-    let ring = memory.file().try_clone().map_err(|error| no_keeper(plan, error))?;
+    let ring = memory.file().try_clone().map_err(|error| no_keeper(&plan.directory, error))?;
     let estate = Estate {
         ring: Ring { file: ring.into(), path, is_own },
         files: owned(shoal::raw::lock_files(&volume).map_err(failed)?),
         mount: mount
             .handed()
             .map_err(failed)?
-            .ok_or_else(|| no_keeper(plan, std::io::ErrorKind::Unsupported.into()))?,
+            .ok_or_else(|| no_keeper(&plan.directory, std::io::ErrorKind::Unsupported.into()))?,
     };
     if let Err(os) = estate.leave(std::io::stdin()) {
         leave(&plan.directory);
-        return Err(no_keeper(plan, os.into()));
+        return Err(no_keeper(&plan.directory, os.into()));
     }
     tracing::info!(volume = %source, directory = %mount.dir().display(), "mounted");
     let gone = report && !detach_from_starter();
@@ -115,7 +130,7 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
 /// Goes on with a mount; `grow`: of a volume that becomes larger.
 fn resume(plan: &Plan, keeper: u32, estate: Estate, grow: Option<u64>) -> Result<u8> {
     let failed = |error| Failure::volume(plan.volume.display(), &error);
-    let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(plan, error));
+    let copy = |file: &OwnedFd| file.try_clone().map_err(|error| no_keeper(&plan.directory, error));
     let memory = RingMemory::of(copy(&estate.ring.file)?.into(), estate.ring.path.clone());
     let memory = Arc::new(memory.map_err(failed)?);
     let files: Vec<OwnedFd> = estate.files.iter().map(copy).collect::<Result<_>>()?;
@@ -129,7 +144,7 @@ fn resume(plan: &Plan, keeper: u32, estate: Estate, grow: Option<u64>) -> Result
     let outliving = Keeper { pid: keeper, ring: memory.clone() };
     let mount = Mount::resume(volume.clone(), &plan.directory, &plan.options, &outliving, handed);
     let mount = mount.map_err(failed)?;
-    estate.leave(std::io::stdin()).map_err(|os| no_keeper(plan, os.into()))?;
+    estate.leave(std::io::stdin()).map_err(|os| no_keeper(&plan.directory, os.into()))?;
     tracing::info!(directory = %mount.dir().display(), "serving again");
     serve(plan, volume, mount, (estate, &memory), false)
 }

@@ -20,9 +20,9 @@ use signal_hook::iterator::Signals;
 
 use super::announce;
 use crate::args::ServeArgs;
-use crate::commands::serve::kept::{Estate, Ring};
+use crate::commands::serve::kept::{Estate, Ring, no_keeper, under_keeper};
 use crate::commands::serve::{close, end_on_panic, spawn};
-use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
+use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::keeping::{self, Message};
 use crate::rings;
 
@@ -53,32 +53,16 @@ pub(super) fn run(
     oom_score: &str,
     (signals, begin_log): (Signals, impl FnOnce()),
 ) -> Result<u8> {
-    let _ = rustix::thread::set_name(c"shoal");
-    // The keeper's own standing is not for a process with much memory.
-    let score = if oom_score.is_empty() { "0" } else { oom_score };
-    let _ = std::fs::write("/proc/self/oom_score_adj", score);
-    let start = keeping::receive(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
-    match start {
-        Some(Message { letter: b'N', .. }) => first(args, path, (signals, begin_log)),
-        Some(message @ Message { letter: b'R', .. }) => {
+    under_keeper(path, oom_score, |left| match left {
+        None => first(args, path, (signals, begin_log)),
+        Some(message) => {
             begin_log();
             let estate = Estate::read(message).filter(|estate| estate.mount.state == STATE);
             let why = "the keeper's message is of another version of shoal: serve again";
-            let estate = estate.ok_or_else(|| Failure::failed(path.display(), why));
-            let resumed = estate.and_then(|estate| resume(args, path, estate, signals));
-            resumed.inspect_err(|failure| {
-                // The keeper logs it if it gives up.
-                let why = failure.line().unwrap_or_default();
-                let _ = keeping::send(std::io::stdin(), b'F', why, &[]);
-            })
+            let estate = estate.ok_or_else(|| Failure::failed(path.display(), why))?;
+            resume(args, path, estate, signals)
         }
-        // It was killed meanwhile.
-        _ => Err(no_keeper(path, std::io::ErrorKind::UnexpectedEof.into())),
-    }
-}
-
-fn no_keeper(path: &Path, error: std::io::Error) -> Failure {
-    Failure::failed(path.display(), format!("no word of the keeper: {}", Reason::System(error)))
+    })
 }
 
 fn failed(path: &Path, error: &shoal::raw::Error) -> Failure {

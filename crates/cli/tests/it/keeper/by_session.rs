@@ -3,25 +3,13 @@
 //! ends the test.
 
 use std::io::{ErrorKind, Write};
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use shoal::{Dir, FileOptions};
 
-use super::work::Shared;
-
-/// One program's view.
-pub(super) struct Work<'a> {
-    shared: &'a Shared,
-    dir: Dir,
-    random: u64,
-}
-
-/// A program: runs one piece of work.
-type Piece = fn(&mut Work<'_>, u64);
+use super::work::{Piece, Shared, Work, run_in};
 
 /// All programs.
-pub(super) const PROGRAMS: &[(&str, Piece)] = &[
+pub(super) const PROGRAMS: &[(&str, Piece<Dir>)] = &[
     ("names", names),
     ("appends", appends),
     ("contents", contents),
@@ -34,30 +22,12 @@ pub(super) const PROGRAMS: &[(&str, Piece)] = &[
 pub(super) fn run(shared: &Shared, top: &Dir, number: usize) {
     let (name, piece) = PROGRAMS[number % PROGRAMS.len()];
     let dir = top.create_dir(format!("{name}-{number}")).expect("a directory");
-    let mut work = Work { shared, dir, random: number as u64 * 2 + 1 };
-    let mut round = 0;
-    while !shared.stop.load(Ordering::Relaxed) {
-        piece(&mut work, round);
-        round += 1;
-    }
+    run_in(shared, dir, number, piece);
 }
 
-impl Work<'_> {
-    /// Makes a call, and measures it.
+impl Work<'_, Dir> {
     fn call<T>(&self, call: impl FnOnce(&Dir) -> T) -> T {
-        let begun = Instant::now();
-        let result = call(&self.dir);
-        let took = begun.elapsed().as_micros() as u64;
-        self.shared.longest_us.fetch_max(took, Ordering::Relaxed);
-        self.shared.calls.fetch_add(1, Ordering::Relaxed);
-        result
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 16) % below
+        self.measured(|| call(&self.dir))
     }
 }
 
@@ -67,7 +37,7 @@ fn refused<T>(result: shoal::Result<T>, kind: ErrorKind) {
 }
 
 /// Names that are made, linked, moved and removed, each exactly once.
-fn names(work: &mut Work<'_>, round: u64) {
+fn names(work: &mut Work<'_, Dir>, round: u64) {
     let a = format!("a{round}");
     drop(work.call(|dir| dir.create_new(&a)).expect("create"));
     refused(work.call(|dir| dir.create_new(&a)), ErrorKind::AlreadyExists);
@@ -98,7 +68,7 @@ fn names(work: &mut Work<'_>, round: u64) {
 }
 
 /// Lines at the end of a file, which stays open: each is there once, in order, where the call said.
-fn appends(work: &mut Work<'_>, round: u64) {
+fn appends(work: &mut Work<'_, Dir>, round: u64) {
     let name = format!("log{round}");
     let options = FileOptions::new().append(true).read(true).create_new(true);
     let mut file = work.call(|dir| options.open(dir, &name)).expect("create");
@@ -119,7 +89,7 @@ fn appends(work: &mut Work<'_>, round: u64) {
 }
 
 /// Contents compared with a copy in memory: writes and truncates anywhere.
-fn contents(work: &mut Work<'_>, round: u64) {
+fn contents(work: &mut Work<'_, Dir>, round: u64) {
     let options = FileOptions::new().read(true).write(true).create(true).truncate(true);
     let file = work.call(|dir| options.open(dir, "file")).expect("open");
     let mut copy = Vec::new();
@@ -154,7 +124,7 @@ fn contents(work: &mut Work<'_>, round: u64) {
 }
 
 /// Files that are in use and have no name.
-fn unlinked(work: &mut Work<'_>, round: u64) {
+fn unlinked(work: &mut Work<'_, Dir>, round: u64) {
     let large = round.is_multiple_of(3);
     let bytes = vec![round as u8 | 1; if large { 200_000 } else { 50 }];
     let options = FileOptions::new().read(true).write(true).create_new(true);
@@ -172,7 +142,7 @@ fn unlinked(work: &mut Work<'_>, round: u64) {
 }
 
 /// Whole files, and several changes as one.
-fn whole(work: &mut Work<'_>, round: u64) {
+fn whole(work: &mut Work<'_, Dir>, round: u64) {
     let bytes = vec![round as u8; 1 + work.random(30_000) as usize];
     work.call(|dir| dir.write("file", &bytes)).expect("write");
     assert!(work.call(|dir| dir.read("file")).expect("read") == bytes);
@@ -202,7 +172,7 @@ fn whole(work: &mut Work<'_>, round: u64) {
 }
 
 /// Directories, listed and removed, one of them in use.
-fn directories(work: &mut Work<'_>, round: u64) {
+fn directories(work: &mut Work<'_, Dir>, round: u64) {
     let top = format!("d{round}");
     let dir = work.call(|dir| dir.create_dir(&top)).expect("mkdir");
     refused(work.call(|dir| dir.create_dir(&top)), ErrorKind::AlreadyExists);

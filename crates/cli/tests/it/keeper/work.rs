@@ -21,18 +21,18 @@ pub(super) struct Shared {
     pub longest_us: AtomicU64,
 }
 
-/// One program's view.
-pub(super) struct Work<'a> {
+/// One program's view; `D` is its directory.
+pub(super) struct Work<'a, D> {
     shared: &'a Shared,
-    dir: PathBuf,
+    pub(super) dir: D,
     random: u64,
 }
 
 /// A program: runs one piece of work.
-type Piece = fn(&mut Work<'_>, u64);
+pub(super) type Piece<D> = fn(&mut Work<'_, D>, u64);
 
 /// All programs.
-pub(super) const PROGRAMS: &[(&str, Piece)] = &[
+pub(super) const PROGRAMS: &[(&str, Piece<PathBuf>)] = &[
     ("names", names),
     ("contents", contents),
     ("unlinked", unlinked),
@@ -45,6 +45,11 @@ pub(super) fn run(shared: &Shared, mount: &Path, number: usize) {
     let (name, piece) = PROGRAMS[number % PROGRAMS.len()];
     let dir = mount.join(format!("{name}-{number}"));
     fs::create_dir(&dir).expect("a directory");
+    run_in(shared, dir, number, piece);
+}
+
+/// Runs a program in a directory until it is stopped.
+pub(super) fn run_in<D>(shared: &Shared, dir: D, number: usize, piece: Piece<D>) {
     let mut work = Work { shared, dir, random: number as u64 * 2 + 1 };
     let mut round = 0;
     while !shared.stop.load(Ordering::Relaxed) {
@@ -53,9 +58,9 @@ pub(super) fn run(shared: &Shared, mount: &Path, number: usize) {
     }
 }
 
-impl Work<'_> {
+impl<D> Work<'_, D> {
     /// Makes a call, and measures it.
-    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+    pub(super) fn measured<T>(&self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
         let took = begun.elapsed().as_micros() as u64;
@@ -64,15 +69,21 @@ impl Work<'_> {
         result
     }
 
-    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    fn random(&mut self, below: u64) -> u64 {
+    pub(super) fn random(&mut self, below: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         (self.random >> 16) % below
+    }
+}
+
+impl Work<'_, PathBuf> {
+    fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.measured(call)
+    }
+
+    fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
     }
 }
 
@@ -82,7 +93,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Errno>, errno: Errno) {
 }
 
 /// Names that are made, linked, moved and removed, each exactly once.
-fn names(work: &mut Work<'_>, round: u64) {
+fn names(work: &mut Work<'_, PathBuf>, round: u64) {
     let (a, b, c) = (work.path(format!("a{round}")), work.path("b"), work.path("c"));
     let exclusive = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
     let make = |path: &Path| rustix::fs::open(path, exclusive, Mode::RWXU);
@@ -113,7 +124,7 @@ fn names(work: &mut Work<'_>, round: u64) {
 }
 
 /// Contents compared with a copy in memory: writes and truncates anywhere.
-fn contents(work: &mut Work<'_>, round: u64) {
+fn contents(work: &mut Work<'_, PathBuf>, round: u64) {
     let path = work.path("file");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     let file = work.call(|| file).expect("open");
@@ -152,7 +163,7 @@ fn contents(work: &mut Work<'_>, round: u64) {
 }
 
 /// Files that are in use and have no name.
-fn unlinked(work: &mut Work<'_>, round: u64) {
+fn unlinked(work: &mut Work<'_, PathBuf>, round: u64) {
     let path = work.path("gone");
     let large = round.is_multiple_of(3);
     let bytes = vec![round as u8 | 1; if large { 200_000 } else { 50 }];
@@ -180,7 +191,7 @@ fn unlinked(work: &mut Work<'_>, round: u64) {
 }
 
 /// Attributes, extended ones, times, locks.
-fn attributes(work: &mut Work<'_>, round: u64) {
+fn attributes(work: &mut Work<'_, PathBuf>, round: u64) {
     let path = work.path("file");
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
     let file = work.call(|| file).expect("open");
@@ -210,7 +221,7 @@ fn attributes(work: &mut Work<'_>, round: u64) {
 }
 
 /// Directories, listed and removed, one of them in use.
-fn directories(work: &mut Work<'_>, round: u64) {
+fn directories(work: &mut Work<'_, PathBuf>, round: u64) {
     let top = work.path(format!("d{round}"));
     work.call(|| fs::create_dir(&top)).expect("mkdir");
     refused(work.call(|| rustix::fs::mkdir(&top, Mode::RWXU)), Errno::EXIST);
