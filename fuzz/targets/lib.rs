@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`decoders`] | bytes of one structure on disk |
 //! | [`coded`] | bytes to be decoded by a codec: nodes, inode blocks, anything |
-//! | [`request`] | bytes of one request of the kernel, of a program through the control ioctl, or to and from a control file |
+//! | [`request`] | bytes of one request of the kernel, or of a call through the ioctl |
 //! | [`session`] | questions of a client of a session, or bytes of its messages |
 //! | [`token`] | bytes or text of a token, or changes of a valid one |
 //! | [`changes`] | bytes or text of a mark, or of the stored window of removed names |

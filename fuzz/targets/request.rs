@@ -1,10 +1,13 @@
-//! Requests of the kernel, and of programs through the control ioctl: refused with an errno, or taken
+//! Requests of the kernel, and calls of programs through the ioctl: refused with an errno, or taken
 //! apart within their bytes.
 
-use shoal_fuse::protocol::control::{Answer, Cursor, Entry, Kind, PAGE, VERSION, entries, parse};
-use shoal_fuse::protocol::histogram::words;
+use shoal::raw::{Caller, Ino, Rights, ScrubAt};
 use shoal_fuse::protocol::traced::{Facts, NAMES_MAX, names};
 use shoal_fuse::protocol::{Opcode, Reply, Request};
+use shoal_session::hello::VERSION;
+use shoal_session::page::{ByPage, PAGE, Question, ROWS, put_answer};
+use shoal_session::{Calls, Node, Remote};
+use std::time::Duration;
 
 /// One request as it is read from the device.
 pub fn request(data: &[u8]) {
@@ -48,41 +51,44 @@ fn take_apart(buffer: &mut [u8], filled: usize) {
     request.body().fill(0);
 }
 
-/// One page of the control ioctl, as a request and as an answer; then the same of our version.
+/// One page of a call by the ioctl, as a question and as an answer; then the same of our version.
 pub fn control(data: &[u8]) {
     control_page(data);
     let mut page = data.to_vec();
-    if let Some(version) = page.first_chunk_mut::<2>() {
+    if let Some(version) = page.first_chunk_mut::<4>() {
         *version = VERSION.to_le_bytes();
         control_page(&page);
     }
 }
 
 fn control_page(page: &[u8]) {
-    if let Ok((kind, head, name)) = parse(page) {
-        assert_eq!((kind as u16, head.version, head.count), (head.kind, VERSION, 0));
-        let is_name =
-            (1..=255).contains(&name.len()) && !name.contains(&b'/') && !name.contains(&0);
-        assert!(match kind {
-            Kind::RemoveTree | Kind::MakeSubvolume | Kind::DeleteSubvolume => is_name,
-            Kind::SetLabel => name.len() <= 255 && !name.contains(&0),
-            _ => name.is_empty(),
-        });
+    if let Ok(Some(question)) = Question::parse(page) {
+        assert!(ROWS.contains(&question.number));
+        let name = question.removed();
+        assert!(name.is_none_or(|name| name.len() <= page.len()));
+        let _ = (question.may_change(), question.is_of_file());
     }
-    // Entries of a trace, as a client reads them.
-    for entry in entries(page) {
-        let facts = Facts::from_words(words(entry.texts[0]));
+    // As a client reads it: a value or an error.
+    let answer = page.to_vec();
+    let carry = move |page: &mut [u8; PAGE]| {
+        page.fill(0);
+        page.iter_mut().zip(&answer).for_each(|(to, from)| *to = *from);
+        Ok(())
+    };
+    let (calls, who) = (Remote(ByPage(carry)), Caller::root());
+    let _ = calls.links(&who, Node::TOP, None, 0);
+    let _ = (calls.subvolumes(&who, 0), calls.quotas(&who, Ino(0)), calls.quota(&who, Node::TOP));
+    let _ = (calls.metrics(&who, 0), calls.operations(&who, 0), calls.facts(&who, 0));
+    let _ = (calls.loads(&who, 0), calls.orphans(&who, Ino(0)), calls.trim(&who, true));
+    let _ = (calls.scrub(&who, 1, ScrubAt::default(), 1), calls.read_only_reason(&who));
+    let _ = calls.share(&who, Node::TOP, b"", Rights::READ, Duration::ZERO);
+    for request in calls.trace(&who, 0).map(|trace| trace.requests).unwrap_or_default() {
+        let facts = Facts::from_words(request.facts.into_iter());
         assert_eq!(Facts::from_words(facts.words().into_iter()), facts);
-        assert!(Opcode::ALL.iter().all(|op| names(*op, entry.texts[1]).len() <= NAMES_MAX));
+        assert!(Opcode::ALL.iter().all(|op| names(*op, &request.names).len() <= NAMES_MAX));
     }
-    // What was read can be written again, and reads the same.
-    let read: Vec<Entry<'_>> = entries(page).collect();
-    let mut room = vec![0xAA; page.len().min(PAGE)];
-    let mut answer = Answer::new(&mut room, Kind::Orphans);
-    let fits = read.iter().take_while(|entry| answer.push(entry)).count();
-    assert_eq!(fits, entries(&page[..page.len().min(PAGE)]).count());
-    let next: Option<Cursor> = (fits > 0).then_some([1, 2, 3]);
-    let finished = answer.finish(next);
-    assert_eq!(finished.is_ok(), page.len() >= 72);
-    assert!(entries(&room).eq(read.into_iter().take(fits)));
+    // What comes back fits, whatever it is.
+    let mut room = vec![0xAA; page.len().min(2 * PAGE)];
+    let len = put_answer(&mut room, Ok(page.to_vec()));
+    assert!(len.is_ok_and(|len| len <= PAGE) || room.len() < 64);
 }

@@ -1,7 +1,7 @@
 //! Writes the corpus and the image that damage is done to. To be run again when the format changes:
 //! `scripts/fuzz.sh seed`.
 
-use shoal::raw;
+use shoal::raw::{self, Caller, Code, OrphanInfo, ScrubAt, TreeCheck};
 use shoal_base::{Addr, Ino, Lsn, RootId};
 use shoal_format::batch::{BatchHeader, BatchKind};
 use shoal_format::bucket::Name;
@@ -17,12 +17,13 @@ use shoal_format::node::{Key, Node as TreeNode, NodeId, TreeId, stamp_node};
 use shoal_format::quota;
 use shoal_format::tree_change::{AclEdit, AclEdits, Clause, Level, NewTime, Source, TreeChange};
 use shoal_format::{Codec, Compression, Geometry, Ptr, orphan};
-use shoal_fuse::protocol::control::{Answer, Entry, Kind, VERSION};
 use shoal_fuzz::seal::Image;
 use shoal_session::fuzzing::put as wire;
-use shoal_session::{How, Node};
+use shoal_session::page::{ByPage, PAGE, put_answer};
+use shoal_session::{Calls, How, Node, Remote, Trace, TracedRequest};
 use std::error::Error;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 type Done = Result<(), Box<dyn Error>>;
 
@@ -481,28 +482,44 @@ fn changes(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
     put("changes", "no-change", &[0])
 }
 
-/// Requests of the control ioctl, and an answer with entries.
+/// Calls by the ioctl, and answers.
 fn control(put: &dyn Fn(&str, &str, &[u8]) -> Done) -> Done {
-    let ask = |kind: Kind, number: u8, name: &[u8]| {
-        let mut raw = [&VERSION.to_le_bytes()[..], &(kind as u16).to_le_bytes()].concat();
-        raw.resize(32, 0);
-        raw.push(number);
-        raw.resize(68, 0);
-        raw.extend((name.len() as u32).to_le_bytes());
-        raw.extend(name);
-        raw
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let carry = {
+        let asked = asked.clone();
+        move |page: &mut [u8; PAGE]| {
+            *asked.lock().unwrap_or_else(PoisonError::into_inner) = page[..64].to_vec();
+            Err(Code::Invalid.into())
+        }
     };
-    put("control", "names", &ask(Kind::Names, 7, b""))?;
-    put("control", "remove-tree", &ask(Kind::RemoveTree, 0, b"name"))?;
-    put("control", "counters", &ask(Kind::Counters, 0, b""))?;
-    put("control", "scrub", &ask(Kind::Scrub, 9, b""))?;
-    let mut room = [0; 400];
-    let mut answer = Answer::new(&mut room, Kind::Orphans);
-    for (n, path) in (5..).zip([&b"/a/path"[..], b"", b"/another/path"]) {
-        answer.push(&Entry { numbers: [n, 4096, 300], flags: 4, texts: [path, b"text"] });
-    }
-    let len = answer.finish(Some([9, 0, 0])).map_err(|errno| format!("{errno:?}"))?;
-    put("control", "answer", &room[..len])
+    let (calls, who) = (Remote(ByPage(carry)), Caller::root());
+    let page = || asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let _ = calls.links(&who, Node::TOP, None, 7);
+    put("control", "links", &page())?;
+    let _ = calls.remove_tree(&who, Node::TOP, b"name", TreeCheck::Tree);
+    put("control", "remove-tree", &page())?;
+    let _ = calls.metrics(&who, 3);
+    put("control", "metrics", &page())?;
+    let _ = calls.scrub(&who, 1, ScrubAt::default(), 9);
+    put("control", "scrub", &page())?;
+    let answer = |bytes: Vec<u8>| -> Result<Vec<u8>, Box<dyn Error>> {
+        let mut room = vec![0; 400];
+        let len = put_answer(&mut room, Ok(bytes))?;
+        room.truncate(len);
+        Ok(room)
+    };
+    let orphan = |ino, path: &[u8]| OrphanInfo {
+        ino: Ino(ino),
+        size: 4096,
+        bytes: 300,
+        path: Some(path.to_vec()),
+        ..OrphanInfo::default()
+    };
+    let orphans = vec![orphan(5, b"/a/path"), orphan(6, b""), orphan(9, b"/another/path")];
+    put("control", "orphans", &answer(wire(&orphans))?)?;
+    let request = TracedRequest { op: 1, names: b"name\0".to_vec(), ..TracedRequest::default() };
+    let requests = vec![TracedRequest { facts: vec![1; 9], ..request.clone() }, request];
+    put("control", "trace", &answer(wire(&Trace { requests, ..Trace::default() }))?)
 }
 
 /// Manifests of the first piece of an object: complete, and as changes.

@@ -133,7 +133,7 @@ pub(crate) fn warn_if_readable(volume: &Path, warn: fn(&str)) {
 }
 
 /// Returns the user that runs the command, as the owner of new files.
-fn caller() -> Caller {
+pub(crate) fn caller() -> Caller {
     let groups = rustix::process::getgroups().unwrap_or_default();
     Caller {
         uid: rustix::process::geteuid().as_raw(),

@@ -71,7 +71,7 @@ impl Feed<'_> {
 
     /// Returns whether there are subvolumes below, which are all in the top of the volume.
     pub(crate) fn has_subvolumes(&self) -> bool {
-        let all = || self.session.calls().subvolumes(&self.session.who);
+        let all = || self.session.calls().all_subvolumes(&self.session.who);
         // One that does not tell may have some.
         let has_some = || all().map_or(true, |all| all.iter().any(|it| !it.deleted));
         self.dir.attr.ino == Ino::ROOT && has_some()

@@ -427,6 +427,8 @@ fn attr_of(found: &Statx) -> Option<Attr> {
         mtime: time(&found.stx_mtime),
         ctime: time(&found.stx_ctime),
         btime: time(&found.stx_btime),
+        // The kernel does not ask for it.
+        version: 0,
     })
 }
 

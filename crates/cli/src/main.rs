@@ -29,7 +29,6 @@ mod operations;
 mod keeping;
 mod location;
 mod logging;
-mod mounted;
 mod new_file;
 mod output;
 mod progress;
@@ -42,6 +41,8 @@ mod patience;
 mod direct;
 
 mod session;
+
+mod mounted;
 
 mod feed;
 mod source;

@@ -49,7 +49,7 @@ fn serves(dir: &Path, volume: &Path) -> Option<bool> {
     let is_in_use = locked == Err(Errno::WOULDBLOCK);
     let id = shoal::raw::identify(volume).ok().flatten().filter(|_| is_in_use)?.id;
     let mount = fs::File::open(dir).ok()?;
-    Some(*shoal_fuse::facts_of(&mount).ok()?.get("id")? == id)
+    Some(*shoal_fuse::facts_of(mount.into()).ok()?.get("id")? == id)
 }
 
 /// Adds to a refusal of a volume in use where it is mounted, in place of the command of the process

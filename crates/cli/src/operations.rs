@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use shoal_fuse::{Durations, Group, Operation};
+use shoal_fuse::Durations;
+use shoal_session::{Group, Operation};
 
 use crate::size;
 

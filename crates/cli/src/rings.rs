@@ -106,11 +106,6 @@ pub(crate) fn make(volume: &Path) -> Option<(RingMemory, PathBuf)> {
     }
 }
 
-/// Returns the file of a volume's ring, if there is one: what a killed process has left.
-pub(crate) fn left(volume: &Path) -> Option<PathBuf> {
-    path_of(volume).filter(|path| path.exists())
-}
-
 /// Removes the file of a ring, which its owner has locked, and the note of its volume.
 pub(crate) fn remove(ring: &Path) {
     let _ = std::fs::remove_file(ring);

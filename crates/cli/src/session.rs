@@ -6,6 +6,7 @@
 
 mod way;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,18 +124,26 @@ impl Drop for Open {
 impl Session {
     /// Opens a volume, or connects to the process that serves it.
     pub(crate) fn open(path: &Path, access: Access) -> Result<Session> {
+        Session::attempt(path, access)?.map_err(|error| Failure::volume(path.display(), &error))
+    }
+
+    /// The same; the inner error is that of the volume.
+    pub(crate) fn attempt(
+        path: &Path,
+        access: Access,
+    ) -> Result<std::result::Result<Session, Error>> {
         let insists = DIRECT.load(Ordering::Relaxed);
         // To look for a server of a volume in a bucket takes requests.
         if !insists && !is_bucket(path) && is_served(path) {
             match Session::connect(path, access) {
-                Ok(session) => return Ok(session),
+                Ok(session) => return Ok(Ok(session)),
                 // What a killed server has left listens to nobody.
                 Err(error) if error.code() == Code::NotFound => {}
                 Err(error) => return Err(Failure::usage(path.display(), error)),
             }
         }
         let refused = match Direct::attempt(path, access)? {
-            Ok(direct) => return Ok(Session::of(direct, access)),
+            Ok(direct) => return Ok(Ok(Session::of(direct, access))),
             Err(error) => error,
         };
         if !insists
@@ -142,9 +151,9 @@ impl Session {
             && refused.code() == Code::Busy
             && let Ok(session) = Session::connect(path, access)
         {
-            return Ok(session);
+            return Ok(Ok(session));
         }
-        Err(Failure::volume(path.display(), &refused))
+        Ok(Err(refused))
     }
 
     /// Works on a volume that the command has opened.
@@ -176,6 +185,12 @@ impl Session {
     ) -> Session {
         let who = Caller { umask: direct::umask(), ..remote.0.caller().clone() };
         Session { calls: Arc::new(remote), who, path, access, direct: None }
+    }
+
+    /// Makes calls about a mount through a file or directory of it, which is the top of them.
+    pub(crate) fn through(opened: OwnedFd, path: &Path) -> Session {
+        let (calls, who) = (shoal_fuse::calls_by(opened), direct::caller());
+        Session { calls, who, path: path.to_owned(), access: Access::Read, direct: None }
     }
 
     /// Makes everything durable that the command has changed, and releases the volume.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use shoal::raw::{BucketRequest, Fact, RequestClass, S3_PRICES};
-use shoal_fuse::Stat;
+use shoal_session::Metric;
 
 use crate::size::human;
 
@@ -21,8 +21,9 @@ impl StoreCounts {
     }
 
     /// That of a mount, by its counters.
-    pub(crate) fn of_mount(stats: &[Stat]) -> Option<StoreCounts> {
-        let named = |stat: &Stat| Some((stat.name.strip_prefix("store_")?.to_owned(), stat.value));
+    pub(crate) fn of_mount(stats: &[Metric]) -> Option<StoreCounts> {
+        let named =
+            |stat: &Metric| Some((stat.name.strip_prefix("store_")?.to_owned(), stat.value));
         StoreCounts::of(stats.iter().filter_map(named))
     }
 
@@ -114,7 +115,7 @@ mod tests {
     #[test]
     fn a_volume_in_a_file_has_no_store() {
         assert_eq!(StoreCounts::of_volume(&[]), None);
-        let stat = Stat { name: "inodes".into(), value: 1, what: "".into(), gauge: true };
+        let stat = Metric { name: "inodes".into(), value: 1, what: "".into(), gauge: true };
         assert_eq!(StoreCounts::of_mount(&[stat]), None);
     }
 

@@ -154,6 +154,7 @@ pub(crate) mod tests {
             mtime: time,
             ctime: time,
             btime: time,
+            version: 0,
         }
     }
 

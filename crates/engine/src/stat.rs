@@ -37,6 +37,7 @@ pub(crate) fn attr_of(ino: Ino, inode: &Inode) -> Result<Attr> {
         mtime: c.mtime.into(),
         ctime: c.ctime.into(),
         btime: c.btime.into(),
+        version: c.lsn,
     })
 }
 

@@ -119,6 +119,9 @@ pub struct Attr {
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
+    /// Number that is larger after each change of the inode: the LSN of the change. A change that a
+    /// crash has undone may have had a number that another one gets.
+    pub version: u64,
 }
 
 /// Result of a lookup or creation.

@@ -1,48 +1,37 @@
-//! Client of a mount: finds its server, syncs and unmounts it, asks for the names of a file,
-//! removes a tree, lists in bulk, reads changes and makes them, reads counters and orphans, scrubs
-//! it, makes and revokes tokens, sets and shows quotas.
+//! Client of a mount: finds its server, syncs, remounts and unmounts it, traces its requests, and
+//! makes calls through an open file ([`calls_by`]).
 
 mod facts;
-mod inspect;
 mod observe;
 mod processes;
-mod quota;
-mod scrub;
-mod share;
-mod subvolume;
 mod unmount;
 
-pub use facts::{facts_of, remount, remount_read_only, set_label};
-pub use inspect::{Orphans, orphans_of, read_only_reason_of, stats_of, trim};
-pub use observe::{Group, Loads, Operation, Traced, Tracer, loads_of, operations_of};
+pub use facts::{facts_of, remount, remount_read_only};
+pub use observe::{Traced, Tracer};
 pub use processes::{OtherMount, ServerProcess, servers_without_asking};
-pub use quota::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
-pub use scrub::{ScrubStep, scrub_of};
-pub use share::{Shared, revoke_tokens, share};
-pub use subvolume::{delete_subvolume, make_subvolume, subvolumes_of};
 pub use unmount::{
     Server, Unmount, Unmounted, unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
 };
 
 use crate::mount::{code_of, refused, unmount_dir};
-use crate::protocol::control::*;
-use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
-use crate::protocol::wire::ControlHead;
+use crate::protocol::flags::{IOCTL_CALL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::table;
-use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, makedev, statat, statx};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags, fstatvfs, makedev, statx};
 use rustix::io::Errno as Os;
-use shoal::raw::{Code, Error, Generation, Ino, Result, TreeCheck};
+use shoal::raw::{Code, Error, Result};
+use shoal_session::page::{ByPage, PAGE, Question};
+use shoal_session::{Calls, Remote};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use zerocopy::{FromBytes, IntoBytes};
 
-/// Longest wait for a removed name to disappear.
-const FORGETTING_MAX: Duration = Duration::from_secs(60);
+/// Message for a file of no mount.
+const NOT_OURS: &str = "not in a mounted Shoal volume";
 
 /// Returns whether a Shoal volume is mounted on `dir` (and not somewhere below or above it).
 pub fn is_mounted(dir: &Path) -> bool {
@@ -78,90 +67,54 @@ pub fn sync(dir: &Path) -> Result<()> {
     match unsafe { rustix::ioctl::ioctl(&opened, request) } {
         Ok(()) => Ok(()),
         Err(Os::NOTTY | Os::INVAL | Os::NOSYS | Os::OPNOTSUPP) => {
-            Err(Error::refused(Code::Invalid, format!("{what}: not in a mounted Shoal volume")))
+            Err(Error::refused(Code::Invalid, format!("{what}: {NOT_OURS}")))
         }
         Err(os) => Err(refused(code_of(&os.into()), &what, &os.into())),
     }
 }
 
-/// The names of a file in a mount.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Names {
-    /// The file.
-    pub ino: Ino,
-    /// Its generation.
-    pub generation: Generation,
-    /// It is the top of the mount, which has no name in it.
-    pub is_top: bool,
-    /// Links, one for each name.
-    pub links: Vec<Link>,
-}
+/// The page of a call, as the kernel copies it.
+#[repr(C, align(8))]
+struct Page([u8; PAGE]);
 
-/// A name of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Link {
-    /// Directory of the name.
-    pub dir: Ino,
-    /// Generation of that directory.
-    pub generation: Generation,
-    /// Path from the top of the mount; the name is its last component.
-    pub path: Vec<u8>,
-}
-
-/// Returns the names of the inode `ino` of the mount that `opened` is in; `None`: of the opened
-/// file itself.
+/// Returns calls about the mount that an open file is in, and about that file
+/// ([`shoal_session::page`]): made through the file, wherever the mount's socket is, for the user
+/// who makes them.
 ///
-/// # Errors
-/// `EPERM` unless the caller is the superuser or the user who mounted, `ESTALE` when there is no
-/// such inode, `EOPNOTSUPP` when the volume keeps no parent pointers, `ENOTTY` when this is no
-/// mount of Shoal, `ENAMETOOLONG` for a path of more than 16,000 bytes.
-pub fn names_of(opened: impl AsFd, ino: Option<Ino>) -> io::Result<Names> {
-    if ino == Some(Ino(0)) {
-        // In a request 0 means the opened file.
-        return Err(Os::STALE.into());
-    }
-    let mut links = Vec::new();
-    let mut call = Call::new(Kind::Names, PATHS);
-    call.head.numbers[0] = ino.map_or(0, |ino| ino.0);
-    call.list(opened, &mut |entry| {
-        let ([dir, generation, _], [path, _]) = (entry.numbers, entry.texts);
-        let generation = Generation(generation as u32);
-        links.push(Link { dir: Ino(dir), generation, path: path.to_vec() });
-    })?;
-    let ([ino, generation, ..], is_top) = (call.head.numbers, call.head.flags & TOP != 0);
-    Ok(Names { ino: Ino(ino), generation: Generation(generation as u32), is_top, links })
+/// Besides its own errors each returns `EINVAL` when the file is in no mount of Shoal,
+/// `EOPNOTSUPP` when its server is of another version, and `EROFS` for a change by a file that was
+/// opened in a read-only view of the mount.
+pub fn calls_by(opened: OwnedFd) -> Arc<dyn Calls> {
+    Arc::new(Remote(ByPage(move |page: &mut [u8; PAGE]| carry(&opened, page))))
 }
 
-/// Removes `name` in the directory `dir` of a mount: a file, or a directory with everything below
-/// it, as one change. On return there is no such name; the space is freed in the background.
-///
-/// # Errors
-/// Those of `unlinkat` for the name itself. With [`TreeCheck::Tree`] `EACCES` or `EPERM`, and
-/// nothing removed, if the caller could not empty the tree name by name; with [`TreeCheck::Top`]
-/// `EPERM` unless the caller is the superuser. `EBUSY` for a subvolume, `EINVAL` for an invalid
-/// name, `ENOTTY` when this is no mount of Shoal, `EROFS` in a read-only one.
-pub fn remove_tree(dir: impl AsFd, name: &[u8], check: TreeCheck) -> io::Result<()> {
-    if rustix::fs::fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
-        // The server does not know of a read-only view.
-        return Err(Os::ROFS.into());
-    }
-    let mut call = Call::new(Kind::RemoveTree, if check == TreeCheck::Top { TOP_ONLY } else { 0 });
-    call.name(name)?;
-    call.send(&dir)?;
-    if call.head.flags & STILL_SHOWN != 0 {
-        wait_until_forgotten(dir, name, call.head.numbers[0]);
-    }
-    Ok(())
-}
-
-/// Waits until a removed name is not shown any more; it may name a new file by then.
-fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
-    let begun = Instant::now();
-    while begun.elapsed() < FORGETTING_MAX
-        && statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_ino == ino)
+fn carry(opened: &OwnedFd, page: &mut [u8; PAGE]) -> Result<()> {
+    // The server does not know of a read-only view.
+    if Question::parse(page)?.is_some_and(|question| question.may_change())
+        && is_read_only_view(opened).map_err(|error| code_of(&error))?
     {
-        std::thread::sleep(Duration::from_millis(2));
+        return Err(Code::ReadOnly.into());
     }
+    let mut carried = Page(*page);
+    // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
+    let request = unsafe { rustix::ioctl::Updater::<IOCTL_CALL, Page>::new(&mut carried) };
+    // SAFETY: as above.
+    match unsafe { rustix::ioctl::ioctl(opened, request) } {
+        Ok(()) => {
+            *page = carried.0;
+            Ok(())
+        }
+        Err(Os::NOTTY) => Err(Error::refused(Code::Invalid, NOT_OURS)),
+        Err(Os::PROTONOSUPPORT) => Err(Error::refused(
+            Code::NotSupported,
+            "another version of shoal serves it: mount it again",
+        )),
+        Err(os) => Err(code_of(&os.into()).into()),
+    }
+}
+
+fn is_read_only_view(opened: &OwnedFd) -> io::Result<bool> {
+    Ok(fstatvfs(opened)?.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// A place in a mount of Shoal.
@@ -203,61 +156,6 @@ pub fn place_of(opened: impl AsFd) -> io::Result<Option<MountPlace>> {
 /// Returns whether an open file is in a mount of Shoal.
 pub fn is_in_mount(opened: impl AsFd) -> bool {
     ask_pid(opened).is_ok()
-}
-
-/// The page of a control ioctl, as the kernel copies it.
-#[repr(C, align(8))]
-struct Page([u8; PAGE]);
-
-/// A request to the server of a mount; after [`Call::send`] its answer.
-struct Call {
-    head: ControlHead,
-    flags: u32,
-    page: Page,
-}
-
-impl Call {
-    fn new(kind: Kind, flags: u32) -> Call {
-        let kind = kind as u16;
-        let head = ControlHead { version: VERSION, kind, flags, ..ControlHead::default() };
-        Call { head, flags, page: Page([0; PAGE]) }
-    }
-
-    /// Puts the name of the request.
-    fn name(&mut self, name: &[u8]) -> io::Result<()> {
-        let start = size_of::<ControlHead>();
-        let room = self.page.0.get_mut(start..start + name.len()).ok_or(Os::NAMETOOLONG)?;
-        room.copy_from_slice(name);
-        self.head.len = name.len() as u32;
-        Ok(())
-    }
-
-    /// Sends the request, and replaces the head by that of the answer.
-    fn send(&mut self, opened: impl AsFd) -> io::Result<()> {
-        const { assert!((IOCTL_CONTROL >> 16) & 0x3fff == PAGE as u32) };
-        // A page is longer than its head.
-        let _ = self.head.write_to_prefix(&mut self.page.0);
-        // SAFETY: the ioctl reads and writes as many bytes as its number says: a page's.
-        let request = unsafe { rustix::ioctl::Updater::<IOCTL_CONTROL, Page>::new(&mut self.page) };
-        // SAFETY: as above.
-        let () = unsafe { rustix::ioctl::ioctl(&opened, request)? };
-        self.head = ControlHead::read_from_prefix(&self.page.0).map_or(self.head, |(head, _)| head);
-        Ok(())
-    }
-
-    /// Sends requests until the list has ended, and passes the entries to `each`. The head is that
-    /// of the last answer then.
-    fn list(&mut self, opened: impl AsFd, each: &mut dyn FnMut(Entry<'_>)) -> io::Result<()> {
-        loop {
-            let [before, ..] = self.head.cursor;
-            self.send(&opened)?;
-            entries(&self.page.0).for_each(&mut *each);
-            if self.head.flags & END != 0 || self.head.cursor[0] <= before {
-                return Ok(());
-            }
-            (self.head.flags, self.head.count) = (self.flags, 0);
-        }
-    }
 }
 
 /// Returns the path of `dir` in the list of mounts, if a Shoal volume is mounted there.

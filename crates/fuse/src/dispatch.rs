@@ -86,7 +86,7 @@ impl Serve for Worker {
         let Some(op) = request.opcode else {
             return Reply::Error(Errno::ENOSYS);
         };
-        let session = &*self.session;
+        let session = &self.session;
         let begun = session.observer.begin();
         request.set_node(session.node(request.header.nodeid));
         let is_traced = session.observer.trace.is_read(begun)
@@ -176,7 +176,7 @@ impl Serve for Worker {
 #[inline]
 fn carry_out(
     op: Opcode,
-    session: &Session,
+    session: &Arc<Session>,
     who: &mut Caller,
     before: Outcome,
     request: &mut Request<'_>,
@@ -270,13 +270,19 @@ mod tests {
     use super::*;
     use crate::documents::DIRECTORY as INFO;
     use crate::notices::Notice;
-    use crate::protocol::control::{END, Kind, PAGE, VERSION, entries, parse};
     use crate::protocol::flags::*;
     use crate::protocol::wire::*;
     use crate::session::Rules;
     use crate::tokens::DIRECTORY;
     use proptest::prelude::*;
-    use shoal::raw::{Code, Handle, MkfsOptions, OpenOptions, Rights, Volume};
+    use shoal::raw::{
+        Code, Error, Handle, MkfsOptions, OpenOptions, OrphanInfo, Quota, Rights, RootInfo, Token,
+        Volume,
+    };
+    use shoal_session::hello::VERSION;
+    use shoal_session::page::{HEAD, PAGE, Question, ROWS};
+    use shoal_session::wire::{Put, Reader, Take, Writer};
+    use shoal_session::{Fact, HardLinks, Load, Metric, Opened, Operation, ScrubStep, Trace};
     use shoal_skip::property;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
@@ -287,6 +293,8 @@ mod tests {
         worker: Worker,
         volume: Arc<Volume>,
         buffer: Vec<u8>,
+        /// User of the requests.
+        uid: u32,
     }
 
     impl Bench {
@@ -306,7 +314,8 @@ mod tests {
             std::fs::remove_file(&path).unwrap();
             let (volume, notices) = (Arc::new(volume), Arc::default());
             let session = Session::new(Arc::clone(&volume), rules, Ino::ROOT, notices);
-            Bench { worker: Worker::new(Arc::new(session)), volume, buffer: vec![0; 70_000] }
+            let worker = Worker::new(Arc::new(session));
+            Bench { worker, volume, buffer: vec![0; 70_000], uid: 0 }
         }
 
         fn volume(&self) -> &Volume {
@@ -321,6 +330,8 @@ mod tests {
                 opcode: op,
                 unique: 2,
                 nodeid: node,
+                uid: self.uid,
+                gid: self.uid,
                 total_extlen: ext,
                 ..InHeader::default()
             };
@@ -332,6 +343,10 @@ mod tests {
         fn call(&mut self, op: Opcode, node: u64, parts: &[&[u8]]) -> Result<Vec<u8>, Errno> {
             let len = self.fill(op as u32, node, 0, parts);
             let (mut request, start) = Request::split(&mut self.buffer, len).unwrap();
+            if op == Opcode::Ioctl {
+                // As each transport does.
+                request.let_wait();
+            }
             let mut reply = self.worker.handle(&mut request);
             if matches!(reply, Reply::Later { .. }) {
                 // The host has dropped the page.
@@ -607,65 +622,195 @@ mod tests {
         (op, node, 0u16..3, proptest::collection::vec(word(), 0..12), payload())
     }
 
-    /// A control request: kind, flags, and words that make sense, mostly; then the opened inode.
-    fn asked() -> impl Strategy<Value = (ControlHead, u64)> {
-        let small = || prop_oneof![3 => Just(0u64), 4 => 0u64..6, 1 => word()];
-        let words = (proptest::array::uniform3(small()), proptest::array::uniform4(small()));
-        let rare = |value: u32| prop_oneof![9 => Just(0), 1 => Just(value)];
-        let kind = prop_oneof![6 => 0u16..12, 1 => 40u16..42];
-        (kind, 0u32..3, words, rare(1), rare(2), 0u64..6).prop_map(
-            |(kind, flags, (mut cursor, mut numbers), count, len, node)| {
-                // Words that a kind has, and rarely others; the name is `dd`, or missing.
-                let (places, counts, len) = match kind {
-                    1 => (1, 2, len),
-                    2 => (0, 0, 2 - len),
-                    8 => (3, 1, len),
-                    9 => (0, 1, len),
-                    10 => (0, 0, len),
-                    _ => (1, 0, len),
-                };
-                let unused = cursor[places..].iter_mut().chain(&mut numbers[counts..]);
-                unused.for_each(|word| *word &= 1 << 63);
-                (ControlHead { version: VERSION, kind, flags, cursor, numbers, count, len }, node)
-            },
-        )
+    /// Returns the number of a row.
+    fn number_of(name: &str) -> u16 {
+        shoal_session::ROWS.iter().find(|row| row.name == name).unwrap().number
+    }
+
+    /// Returns the name of a row; empty if there is none with this number.
+    fn name_of(number: u16) -> &'static str {
+        let row = shoal_session::ROWS.iter().find(|row| row.number == number);
+        row.map_or("", |row| row.name)
+    }
+
+    /// Returns the fields of a row's arguments: numbers of 1, 2, 4 and 8 bytes, nodes, strings,
+    /// optional numbers.
+    fn fields(name: &str) -> &'static str {
+        match name {
+            "remove_tree" => "ns1",
+            "share" => "ns184",
+            "make_subvolume" => "s4",
+            "delete_subvolume" | "set_label" => "s",
+            "set_quota" => "noo",
+            "quota" | "remove_quota" => "n",
+            "links" => "no8",
+            "subvolumes" => "2",
+            "metrics" | "operations" | "facts" | "loads" => "4",
+            "quotas" | "trace" | "orphans" => "8",
+            "trim" => "1",
+            "scrub" => "48888",
+            "remount" => "11",
+            _ => "",
+        }
+    }
+
+    /// Returns arguments with the fields of a row. Most nodes are the top.
+    fn arguments(number: u16, words: &[u64], text: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let out = &mut Writer::new(&mut bytes);
+        for (field, word) in fields(name_of(number)).bytes().zip(words) {
+            match field {
+                b'1' => (*word as u8).put(out),
+                b'2' => (*word as u16).put(out),
+                b'4' => (*word as u32).put(out),
+                b'8' => word.put(out),
+                b'n' => (if *word < 6 { 1 } else { *word }).put(out),
+                b'o' => (*word != 0).then_some(*word).put(out),
+                _ => text.put(out),
+            }
+        }
+        bytes
+    }
+
+    /// Returns a page with a question, and other bytes behind it.
+    fn page_of((version, number, zero): (u32, u16, u16), umask: u32, arguments: &[u8]) -> Vec<u8> {
+        let mut page = Vec::new();
+        let out = &mut Writer::new(&mut page);
+        ((version, (number, zero)), (umask, arguments)).put(out);
+        page.resize(PAGE, b'd');
+        page
+    }
+
+    /// A question whose parts make sense, mostly; then the opened inode, and the user.
+    fn asked() -> impl Strategy<Value = (Vec<u8>, u64, u32)> {
+        let number = prop_oneof![
+            16 => prop::sample::select(ROWS),
+            1 => 0u16..80,
+            1 => any::<u16>(),
+        ];
+        let small = prop_oneof![3 => Just(0u64), 4 => 0u64..6, 1 => word()];
+        let text = prop_oneof![
+            8 => prop::sample::select(vec![
+                &b"a"[..], b"d", b"dd", b"d/d", b"s", b"new", b"", b".", b"d/..", b"../a", b"/",
+            ]).prop_map(<[u8]>::to_vec),
+            1 => proptest::collection::vec(any::<u8>(), 0..300),
+        ];
+        let bytes = |most: usize| proptest::collection::vec(any::<u8>(), 0..most);
+        let noise = prop_oneof![
+            8 => Just((false, Vec::new())),
+            1 => bytes(3).prop_map(|bytes| (false, bytes)),
+            1 => bytes(600).prop_map(|bytes| (true, bytes)),
+        ];
+        let rare = |value: u32| prop_oneof![19 => Just(value), 1 => any::<u32>()];
+        let head =
+            (rare(VERSION), number, rare(0), prop_oneof![19 => 0u32..0o1000, 1 => any::<u32>()]);
+        let body = (proptest::array::uniform5(small), text, noise);
+        let len = prop_oneof![19 => Just(None), 1 => word().prop_map(Some)];
+        let node = prop_oneof![2 => Just(1u64), 1 => 0u64..6];
+        let user = prop_oneof![3 => Just(0u32), 1 => Just(61_001)];
+        (head, body, len, node, user).prop_map(|(head, body, len, node, user)| {
+            let ((version, number, zero, umask), (words, text, (alone, noise))) = (head, body);
+            let shaped = if alone { Vec::new() } else { arguments(number, &words, &text) };
+            let arguments = [shaped, noise].concat();
+            let mut page = page_of((version, number, zero as u16), umask, &arguments);
+            if let Some(len) = len {
+                page[HEAD - 4..HEAD].copy_from_slice(&(len as u32).to_le_bytes());
+            }
+            (page, node, user)
+        })
+    }
+
+    /// Takes a value that is all of these bytes.
+    fn whole<'a, T: Take<'a>>(bytes: &'a [u8]) -> shoal::raw::Result<T> {
+        let mut reader = Reader::new(bytes);
+        let value = T::take(&mut reader)?;
+        reader.end().map(|()| value)
+    }
+
+    /// Takes an answer apart: its result, or its error.
+    fn answer_in(reply: &[u8]) -> shoal::raw::Result<Result<&[u8], Error>> {
+        let mut reader = Reader::new(reply);
+        let ((version, failed), zero): ((u32, u32), u32) = Take::take(&mut reader)?;
+        assert_eq!((version, zero), (VERSION, 0));
+        let bytes = whole::<&[u8]>(reader.take_rest())?;
+        match failed {
+            0 => Ok(Ok(bytes)),
+            1 => whole(bytes).map(Err),
+            other => panic!("result of kind {other}"),
+        }
+    }
+
+    /// Reads a result of a row.
+    fn read(number: u16, result: &[u8]) -> shoal::raw::Result<()> {
+        match name_of(number) {
+            "share" => whole::<Token>(result).map(drop),
+            "read_only_reason" => whole::<Option<String>>(result).map(drop),
+            "make_subvolume" => whole::<Opened>(result).map(drop),
+            "set_quota" => whole::<Quota>(result).map(drop),
+            "quota" => whole::<Option<Quota>>(result).map(drop),
+            "links" => whole::<HardLinks>(result).map(drop),
+            "subvolumes" => whole::<Vec<RootInfo>>(result).map(drop),
+            "quotas" => whole::<Vec<Quota>>(result).map(drop),
+            "metrics" => whole::<Vec<Metric>>(result).map(drop),
+            "operations" => whole::<Vec<Operation>>(result).map(drop),
+            "facts" => whole::<Vec<Fact>>(result).map(drop),
+            "loads" => whole::<Vec<Load>>(result).map(drop),
+            "trace" => whole::<Trace>(result).map(drop),
+            "orphans" => whole::<Vec<OrphanInfo>>(result).map(drop),
+            "trim" => whole::<u64>(result).map(drop),
+            "scrub" => {
+                let step: ScrubStep = whole(result)?;
+                assert!(step.problems.is_empty() && step.left_out == 0, "{step:?}");
+                Ok(())
+            }
+            _ => whole::<()>(result),
+        }
+    }
+
+    fn ioctl(in_size: usize, out_size: usize) -> IoctlIn {
+        let (in_size, out_size) = (in_size as u32, out_size as u32);
+        IoctlIn { cmd: IOCTL_CALL, in_size, out_size, ..IoctlIn::default() }
     }
 
     proptest! {
         #![proptest_config(property(100))]
 
-        /// For any request, from any place in a list: only what [`parse`] accepts is answered, each
-        /// list ends, a scrub finds nothing, and the volume stays consistent.
+        /// For any question of any user, from any place in a list: only what [`Question::parse`]
+        /// accepts is answered, by a page that can be read; a scrub finds nothing, and the volume
+        /// stays consistent.
         #[test]
         fn arbitrary_control_requests_do_no_harm(
             asked in proptest::collection::vec(asked(), 1..30),
         ) {
             let mut bench = Bench::new();
             bench.create(b"a\0");
+            let who = Caller::root();
             for name in [&b"d"[..], b"dd"] {
-                let (names, who) = (bench.volume().namespace(), shoal::raw::Caller::root());
+                let names = bench.volume().namespace();
                 let top = names.mkdir(&who, Ino::ROOT, name, 0o755).unwrap().ino;
                 names.mkdir(&who, top, b"d", 0o755).unwrap();
             }
+            bench.volume().subvolumes().create(&who, b"s", 0o755).unwrap();
             bench.volume().maintenance().checkpoint().unwrap();
-            for (head, node) in asked {
-                let (in_size, out_size) = (PAGE as u32, PAGE as u32);
-                let arg =
-                    IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
-                let mut page = head.as_bytes().to_vec();
-                page.resize(PAGE, b'd');
-                let is_sound = parse(&page).is_ok();
+            for (page, node, user) in asked {
+                let refused = match Question::parse(&page) {
+                    Ok(Some(_)) => None,
+                    Ok(None) => Some(Errno::EPROTONOSUPPORT),
+                    Err(_) => Some(Errno::EINVAL),
+                };
+                bench.uid = user;
+                let arg = ioctl(PAGE, PAGE);
                 let reply = bench.call(Opcode::Ioctl, node, &[arg.as_bytes(), &page]);
-                prop_assert!(is_sound || reply == Err(Errno::EINVAL), "{head:?} {reply:?}");
-                let Ok(reply) = reply else { continue };
-                let (answer, _) = ControlHead::read_from_prefix(&reply[16..]).unwrap();
-                prop_assert_eq!((answer.version, answer.kind), (VERSION, head.kind));
-                prop_assert!(reply.len() <= 16 + PAGE && answer.len == 0);
-                prop_assert_eq!(entries(&reply[16..]).count(), answer.count as usize);
-                let goes_on = head.kind == Kind::Trim as u16 || head.kind == Kind::Scrub as u16;
-                prop_assert!(answer.flags & END != 0 || goes_on, "{answer:?}");
-                if head.kind == Kind::Scrub as u16 {
-                    prop_assert!(answer.count == 0 && answer.numbers[3] == 0, "{answer:?}");
+                if let Some(errno) = refused {
+                    prop_assert_eq!(reply, Err(errno));
+                    continue;
+                }
+                prop_assert!(reply.is_ok(), "{:?} {:?}", &page[..64], reply);
+                let reply = reply.unwrap();
+                prop_assert!(reply.len() <= 16 + PAGE);
+                let number = u16::from_le_bytes([page[4], page[5]]);
+                if let Ok(result) = answer_in(&reply[16..]).unwrap() {
+                    read(number, result).unwrap();
                 }
             }
             let report = bench.volume().check(&mut |_, _| {}).unwrap();
@@ -676,22 +821,28 @@ mod tests {
     #[test]
     fn pages_that_are_too_small_are_refused() {
         let mut bench = Bench::new();
-        let head = ControlHead { version: VERSION, kind: 3, ..ControlHead::default() };
-        let page = [head.as_bytes(), &[0; PAGE]].concat();
-        let whole = PAGE as u32;
-        for (in_size, out_size) in [(0, 0), (whole - 1, whole), (whole, whole - 1)] {
-            let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
-            let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page]);
-            assert_eq!(reply, Err(Errno::EINVAL));
+        let mut call = |arg: IoctlIn, page: &[u8]| {
+            bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), page]).map(|reply| {
+                let result = answer_in(&reply[16..]).unwrap();
+                result.map(<[u8]>::to_vec)
+            })
+        };
+        let reason = page_of((VERSION, number_of("read_only_reason"), 0), 0, b"");
+        for (in_size, out_size) in [(0, 0), (PAGE - 1, PAGE), (PAGE, PAGE - 1)] {
+            assert_eq!(call(ioctl(in_size, out_size), &reason).unwrap_err(), Errno::EINVAL);
         }
-        // Fewer bytes than the kernel says.
-        let (in_size, out_size) = (whole, whole);
-        let arg = IoctlIn { cmd: IOCTL_CONTROL, in_size, out_size, ..IoctlIn::default() };
-        for len in [0, 1, 71] {
-            let reply = bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page[..len]]);
-            assert_eq!(reply, Err(Errno::EINVAL));
+        // Fewer bytes than the kernel says, or the question.
+        let arg = ioctl(PAGE, PAGE);
+        for len in [0, 1, HEAD - 1] {
+            assert_eq!(call(arg, &reason[..len]).unwrap_err(), Errno::EINVAL);
         }
-        assert!(bench.call(Opcode::Ioctl, 1, &[arg.as_bytes(), &page[..72]]).is_ok());
+        assert_eq!(call(arg, &reason[..HEAD]).unwrap().unwrap(), [0], "no reason");
+        let metrics = page_of((VERSION, number_of("metrics"), 0), 0, &[0; 4]);
+        assert_eq!(call(arg, &metrics[..HEAD + 3]).unwrap_err(), Errno::EINVAL);
+        assert!(call(arg, &metrics[..HEAD + 4]).unwrap().is_ok());
+        // Arguments that end with the page, and are too long for the row.
+        let full = page_of((VERSION, number_of("metrics"), 0), 0, &[0; PAGE - HEAD]);
+        assert_eq!(call(arg, &full).unwrap().unwrap_err().code(), Code::Invalid);
     }
 
     proptest! {
@@ -715,7 +866,7 @@ mod tests {
                 }
                 let len = bench.fill(op as u32, node, ext, &[&arg, &payload]);
                 let Ok((mut request, _)) = Request::split(&mut bench.buffer, len) else { continue };
-                let session = &*bench.worker.session;
+                let session = &bench.worker.session;
                 let who = bench.worker.who.adopt(&request, op, false);
                 let mut cx = Context { session, volume: &session.views.get(), who, tid: 1 };
                 // Not through `handle`, which would catch the panic that we are looking for.

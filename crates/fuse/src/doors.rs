@@ -9,11 +9,12 @@
 //! calls only notes what is owed ([`OWED`]); one that nobody waits for pays ([`Host::owed`]).
 
 use crate::crossing::Name;
+use crate::mounted::Mounted;
 use crate::notices::Notice;
-use crate::ops::tree::{PATIENCE, is_large, path_of};
 use crate::session::Session;
+use crate::trees::{PATIENCE, is_large, path_of};
 use shoal::raw::{Attr, Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
-use shoal_session::{Calls, Changed, Counted, Host, Node, Owed, Told};
+use shoal_session::{Calls, Changed, Counted, Host, Newest, Node, Owed, Told};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,13 +34,21 @@ thread_local! {
 /// A mounted volume, as the host of sessions.
 pub(crate) struct Door {
     session: Arc<Session>,
-    local: Local,
+    volume: Behind,
     device: u64,
     /// User who may enter beside the superuser; `None`: all.
     only: Option<u32>,
     /// The kernel has sizes, times and data that the volume has not: what a session changed would
     /// be undone.
     collects: bool,
+}
+
+/// The volume behind a door.
+enum Behind {
+    /// One that this process has open.
+    Own(Local),
+    /// Views of one that another process changes, the newest one for each call.
+    Views(Box<dyn Calls>),
 }
 
 impl Door {
@@ -50,15 +59,35 @@ impl Door {
         only: Option<u32>,
         collects: bool,
     ) -> Door {
-        let kernel = Arc::new(Kernel(session.clone()));
-        let local = Local::new(session.views.keep()).telling(kernel);
-        Door { session, local, device, only, collects }
+        let volume = Behind::Own(local_of(&session));
+        Door { session, volume, device, only, collects }
+    }
+
+    /// Opens the door of a volume without a mount: there is no kernel to tell.
+    pub(crate) fn without_kernel(session: Arc<Session>, only: Option<u32>) -> Door {
+        let local = Local::new(session.views.keep()).of_server(Arc::new(Mounted(session.clone())));
+        Door { session, volume: Behind::Own(local), device: 0, only, collects: false }
+    }
+
+    /// Opens the door of a mount that follows a volume of another process: nothing is changed by
+    /// it, and its kernel keeps what another process may change for a moment only.
+    pub(crate) fn of_views(session: Arc<Session>, device: u64, only: Option<u32>) -> Door {
+        let of = session.clone();
+        let newest = move || -> Arc<dyn Calls> {
+            let local = Local::new(of.views.keep()).of_view();
+            Arc::new(local.of_server(Arc::new(Mounted(of.clone()))).of_subvolume(of.top))
+        };
+        let volume = Behind::Views(Box::new(Newest(newest)));
+        Door { session, volume, device, only, collects: false }
     }
 }
 
 impl Host for Door {
     fn calls(&self) -> &dyn Calls {
-        &self.local
+        match &self.volume {
+            Behind::Own(local) => local,
+            Behind::Views(views) => &**views,
+        }
     }
 
     fn device(&self) -> u64 {
@@ -70,11 +99,11 @@ impl Host for Door {
     }
 
     fn is_read_only(&self) -> bool {
-        self.session.about.is_read_only()
+        matches!(self.volume, Behind::Views(_)) || self.session.about.is_read_only()
     }
 
     fn begin_change(&self) -> bool {
-        !self.collects && self.session.about.enter()
+        matches!(self.volume, Behind::Own(_)) && !self.collects && self.session.about.enter()
     }
 
     fn end_change(&self) {
@@ -102,7 +131,9 @@ impl Host for Door {
     }
 
     fn retell(&self, changed: Changed<'_>) {
-        self.local.tell_again(changed);
+        if let Behind::Own(local) = &self.volume {
+            local.tell_again(changed);
+        }
     }
 
     fn owed(&self) -> Option<Owed> {
@@ -124,6 +155,25 @@ impl Host for Door {
         REMOVED.take();
         NAMES.take().iter().for_each(|name| self.session.crossing.told(name));
     }
+}
+
+/// The calls on the volume of a mount as it is now, of which the kernel is told.
+pub(crate) fn local_of(session: &Arc<Session>) -> Local {
+    let local = Local::new(session.views.keep()).telling(Arc::new(Kernel(session.clone())));
+    local.of_server(Arc::new(Mounted(session.clone()))).of_subvolume(session.top)
+}
+
+/// Tells the kernel what a call of this thread has changed, and waits for it, but not long: for a
+/// thread that answers requests.
+pub(crate) fn pay_owed(session: &Session) {
+    let (owed, removed, names) = (OWED.take(), REMOVED.take(), NAMES.take());
+    if !owed.is_empty() {
+        let given = session.notices.give(owed);
+        if session.notices.wait(given, PATIENCE) {
+            removed.into_iter().for_each(|(dir, name)| drop_names(session, dir, name));
+        }
+    }
+    names.iter().for_each(|name| session.crossing.told(name));
 }
 
 /// Has the kernel drop the names below a tree, whose own name has expired ([`crate::sweep`]).

@@ -12,23 +12,25 @@
 //! | `pages` | cached file data that may be older than a direct write |
 //! | `unread` | replies with attributes that may be out of date when the kernel takes them |
 //! | `about` | facts about a mount, and whether it has become read-only |
-//! | `stats`, `caller` | counters; the caller of a request |
+//! | `caller` | the caller of a request |
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
 //! | `observe` | times and counts requests, keeps the slow ones |
 //! | `documents` | files of the directory `.shoal` |
 //! | `service` | interface between a transport and its server |
+//! | `trees` | removed trees, as the kernel knows them |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
 //! | `calls`, `inherited` | what a dead server has left: requests, and references of the kernel |
 //! | `tokens` | nodes of files that were opened by tokens |
 //! | `views` | the volume, which may be replaced by a newer view of it |
 //! | `session` | state of a mount |
+//! | `mounted` | the server of a mount, as calls ask and control it |
+//! | `doors` | the mount as a host of sessions |
 //! | `report` | statistics, metrics, slow requests, health as text |
 //! | `ops` | one handler for each request, on a [`shoal::raw::Volume`] |
-//! | `doors` | the mount as a host of sessions |
 //! | `dispatch` | from a request to its reply: where every kernel request enters |
 //! | `transport` | how requests arrive and replies leave |
 //! | `mount` | attach, shake hands, serve, until unmounted |
-//! | `control` | from outside: sync, unmount, names, removal of a tree, counters, a check |
+//! | `control` | from outside: calls through an open file, sync, remount, unmount, a trace |
 //!
 //! The server keeps no state of its own, but for files opened by tokens: a node
 //! id is an inode number, handles are 0, and the kernel's references are counted by the volume. All
@@ -42,7 +44,6 @@ mod listings;
 mod pages;
 
 pub mod protocol;
-mod stats;
 mod stripped;
 mod table;
 mod unread;
@@ -56,17 +57,20 @@ mod observe;
 pub mod service;
 mod sweep;
 mod tokens;
+mod trees;
 mod views;
 
 mod documents;
 
 mod session;
 
+mod mounted;
+
+mod doors;
+
 mod report;
 
 mod ops;
-
-mod doors;
 
 mod dispatch;
 mod transport;
@@ -76,19 +80,15 @@ mod mount;
 mod control;
 
 pub use control::{
-    Group, Link, Loads, MountPlace, Names, Operation, Orphans, OtherMount, QuotaFound, ScrubStep,
-    Server, ServerProcess, Shared, Traced, Tracer, Unmount, Unmounted, delete_subvolume, facts_of,
-    is_in_mount, is_mounted, loads_of, make_subvolume, mount_above, mounts, names_of,
-    operations_of, orphans_of, place_of, quota_of, quotas_of, read_only_reason_of, remount,
-    remount_read_only, remove_quota, remove_tree, revoke_tokens, scrub_of, server_pid,
-    servers_without_asking, set_label, set_quota, share, stats_of, subvolumes_of, sync, trim,
-    unmount, unmount_and_wait, unmount_by_force, unmount_lazy,
+    MountPlace, OtherMount, Server, ServerProcess, Traced, Tracer, Unmount, Unmounted, calls_by,
+    facts_of, is_in_mount, is_mounted, mount_above, mounts, place_of, remount, remount_read_only,
+    server_pid, servers_without_asking, sync, unmount, unmount_and_wait, unmount_by_force,
+    unmount_lazy,
 };
 pub use mount::Mount;
 pub use mount::kept::{Handed, Keeper, can_be_kept};
-pub use mount::options::MountOptions;
-pub use observe::top::Load;
+pub use mount::options::{MountOptions, Sessions};
+pub use mount::served::{Outliving, Served};
 pub use protocol::traced::Facts;
 pub use report::json::Durations;
 pub use shoal_session::{Peer, peer_of};
-pub use stats::Stat;

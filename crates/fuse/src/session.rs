@@ -72,11 +72,23 @@ impl Session {
         top: Ino,
         notices: Arc<Notices>,
     ) -> Session {
+        let session = Session::without_kernel(volume, rules, top, notices);
+        session.known.give(top);
+        session
+    }
+
+    /// Creates the state of a volume that is served by sessions alone: no kernel knows its inodes.
+    pub(crate) fn without_kernel(
+        volume: Arc<Volume>,
+        rules: Rules,
+        top: Ino,
+        notices: Arc<Notices>,
+    ) -> Session {
         let (unread, pages) = (Unread::default(), Pages::default());
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, observer) = (Tokens::default(), Observer::default());
         let about = About::default();
-        let session = Session {
+        Session {
             calls: None,
             inherited: Inherited::default(),
             keeper: 0,
@@ -95,9 +107,7 @@ impl Session {
             observer,
             documents: Documents::default(),
             about,
-        };
-        session.known.give(top);
-        session
+        }
     }
 
     /// Expects requests of a connection that outlives its server. `inherited`: a server before this

@@ -6,11 +6,12 @@
 //! of [`Calls`], what sends it, and what answers it. The answer to a call that a dead server had
 //! carried out is in the table of `resent.rs`, for each row.
 
+use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeMark, ChangeReader, DirEntry, Fallocate, Fields,
-    Freshness, Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo,
-    Seek, SetAttr, Stat, StatFs, Token, Totals, TreeChange, TreeChanged, TreeCheck, TreeStep,
-    XattrFlags,
+    Freshness, Handle, Ino, Listing, OrphanInfo, Quota, QuotaLimits, RenameFlags, Result, Rights,
+    RootInfo, ScrubAt, Seek, SetAttr, Stat, StatFs, Token, Totals, TreeChange, TreeChanged,
+    TreeCheck, TreeStep, XattrFlags,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -93,10 +94,11 @@ pub type EachEntry<'c> = dyn FnMut(&DirEntry<'_>, Result<Stat>) -> bool + 'c;
 /// The types of the table, for what is made of it elsewhere.
 pub(crate) mod types {
     pub(crate) use super::{EachEntry, How, Opened};
+    pub(crate) use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
     pub(crate) use shoal_engine::{
         Attr, BatchOp, Change, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
-        Quota, QuotaLimits, RenameFlags, Rights, RootInfo, Seek, SetAttr, Stat, StatFs, Token,
-        Totals, TreeCheck, XattrFlags,
+        OrphanInfo, Quota, QuotaLimits, RenameFlags, Rights, RootInfo, ScrubAt, Seek, SetAttr,
+        Stat, StatFs, Token, Totals, TreeCheck, XattrFlags,
     };
     pub(crate) use std::time::Duration;
 }
@@ -228,12 +230,8 @@ macro_rules! table {
     33 statfs Reads () -> StatFs;
     /// Reason why the volume is read-only.
     34 read_only_reason Reads () -> Option<String>;
-    /// All paths of an inode, from the top of the volume.
-    35 paths_of Reads (ino: Ino) -> Vec<Vec<u8>>;
     /// Sums over everything below a directory, also in the subvolumes there.
     36 totals Reads (dir: Node, subvolumes: bool) -> Totals;
-    /// The subvolumes.
-    37 subvolumes Reads () -> Vec<RootInfo>;
     /// Makes a subvolume whose top has this mode, before the umask, and opens that.
     38 make_subvolume Changes (name: &[u8], mode: u32) -> Opened;
     /// Opens the top of a subvolume.
@@ -246,8 +244,6 @@ macro_rules! table {
     42 quota Reads (dir: Node) -> Option<Quota>;
     /// Removes the quota of a directory.
     43 remove_quota Changes (dir: Node) -> ();
-    /// All quotas.
-    44 quotas Reads () -> Vec<Quota>;
     /// A mark for the changes below a directory.
     45 mark Reads (dir: Node) -> ChangeMark;
     /// Question whether anything in the volume is newer than a mark.
@@ -263,6 +259,35 @@ macro_rules! table {
     50 space_at Reads (dir: Node, path: &[u8]) -> StatFs;
     /// The place that the volume is in, for comparison: a copy of a volume has the same id.
     51 stored_in Reads () -> Option<String>;
+    /// Hard links of an inode; without a number, of an open node. The first part begins at 0.
+    52 links Reads (file: Node, ino: Option<Ino>, from: u64) -> HardLinks;
+    /// Subvolumes with numbers above one; none at the end.
+    53 subvolumes Reads (after: u16) -> Vec<RootInfo>;
+    /// Quotas of directories with numbers above one; none at the end.
+    54 quotas Reads (after: Ino) -> Vec<Quota>;
+    /// Counters and gauges, from a place in their list on; none at the end.
+    55 metrics Reads (from: u32) -> Vec<Metric>;
+    /// Operations that there have been, from a place in their list on; none at the end.
+    56 operations Reads (from: u32) -> Vec<Operation>;
+    /// Facts about the server and the volume, from a place in their list on; none at the end.
+    57 facts Reads (from: u32) -> Vec<Fact>;
+    /// Users, then processes, by their load, from a place in their list on; none at the end.
+    58 loads Reads (from: u32) -> Vec<Load>;
+    /// Requests that the server has answered, from a number on; 0: from now on.
+    59 trace Reads (from: u64) -> Trace;
+    /// Inodes without a name that are not free, with numbers above one; none at the end.
+    60 orphans Reads (after: Ino) -> Vec<OrphanInfo>;
+    /// Discards a piece of the free space, `first`: of everything that is free now. Returns the
+    /// number of bytes, 0 at the end.
+    61 trim Reads (first: bool) -> u64;
+    /// Checks a piece of the volume, about as many bytes. `run` is a number of the client's for the
+    /// whole scrub.
+    62 scrub Reads (run: u32, at: ScrubAt, bytes: u64) -> ScrubStep;
+    /// Changes the label.
+    63 set_label Changes (label: &[u8]) -> ();
+    /// Lets the server refuse changes, or keep access times as they are. Not a change itself: it
+    /// waits for those in progress.
+    75 remount Reads (read_only: bool, noatime: bool) -> ();
     by hand:
     /// Gives a node back.
     7 close Reads (node: Node) -> ();

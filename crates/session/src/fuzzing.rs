@@ -1,5 +1,6 @@
 //! For fuzz targets and tests: a session without a connection, and messages of any bytes.
 
+use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
 use crate::calls::{How, Node, Opened, ROWS};
 use crate::client::Link;
 use crate::connect::{Beside, Session};
@@ -17,8 +18,8 @@ use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use shoal_engine::{
     Attr, BatchOp, Caller, ChangeMark, Code, Cookies, Error, Fallocate, Fields, FileKind, Filter,
-    Freshness, Handle, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek,
-    SetAttr, Stat, StatFs, Token, Totals, XattrFlags,
+    Freshness, Handle, Listing, OrphanInfo, Quota, QuotaLimits, RenameFlags, Result, Rights,
+    RootInfo, Seek, SetAttr, Stat, StatFs, Token, Totals, XattrFlags,
 };
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -241,45 +242,13 @@ pub fn take_all(bytes: &[u8]) {
             }
         })*};
     }
-    comes_back!(
-        Attr,
-        Stat,
-        Opened,
-        How,
-        Handle,
-        RenameFlags,
-        XattrFlags,
-        SetAttr,
-        StatFs,
-        QuotaLimits,
-        Quota,
-        Option<Quota>,
-        Vec<Quota>,
-        RootInfo,
-        Vec<RootInfo>,
-        Totals,
-        Filter,
-        Listing,
-        Cookies,
-        Fields,
-        FileKind,
-        Fallocate,
-        Seek,
-        Freshness,
-        Rights,
-        Token,
-        ChangeMark,
-        Duration,
-        Error,
-        Vec<Result<Stat>>,
-        Vec<Attr>,
-        Vec<Vec<u8>>,
-        Option<String>,
-        BatchOp<'_>,
-        &[u8],
-        bool,
-        Node
-    );
+    comes_back! {
+        Attr, Stat, Opened, How, Handle, RenameFlags, XattrFlags, SetAttr, StatFs, QuotaLimits,
+        Quota, Option<Quota>, Vec<Quota>, RootInfo, Vec<RootInfo>, Totals, Filter, Listing, Cookies,
+        Fields, FileKind, Fallocate, Seek, Freshness, Rights, Token, ChangeMark, Duration, Error,
+        Vec<Result<Stat>>, Vec<Attr>, Option<String>, BatchOp<'_>, &[u8], bool, Node, HardLinks,
+        Vec<Metric>, Vec<Operation>, Vec<Fact>, Vec<Load>, Trace, Vec<OrphanInfo>, ScrubStep
+    }
     if let Ok(caller) = take_caller(&mut Reader::new(bytes)) {
         let mut once = Vec::new();
         put_caller(&caller, &mut Writer::new(&mut once));

@@ -1,12 +1,13 @@
 //! The gate of a session: its clients' nodes become those of the volume on the way in, and the
 //! other way round on the way out. Nothing else that a client says is a place in the volume.
 
+use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
 use crate::calls::{AT_END, Calls, How, Node, Opened, number};
 use crate::kept::{Asked, NodeEntry};
 use crate::nodes::{Nodes, Open, close, release};
 use shoal_engine::{
-    Attr, ChangeMark, Code, Fallocate, Handle, Ino, Quota, QuotaLimits, RenameFlags, Result,
-    Rights, RootInfo, Seek, SetAttr, StatFs, Token, Totals, TreeCheck, XattrFlags,
+    Attr, ChangeMark, Code, Fallocate, Handle, Ino, OrphanInfo, Quota, QuotaLimits, RenameFlags,
+    Result, Rights, RootInfo, ScrubAt, Seek, SetAttr, StatFs, Token, Totals, TreeCheck, XattrFlags,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,12 +132,13 @@ macro_rules! plain {
 }
 
 plain!(
-    Admit: &[u8], bool, u32, Handle, Ino, Rights, Duration, XattrFlags, RenameFlags,
-    Fallocate, Seek, QuotaLimits, ChangeMark
+    Admit: &[u8], bool, u16, u32, Handle, Ino, Option<Ino>, Rights, Duration, XattrFlags,
+    RenameFlags, Fallocate, Seek, QuotaLimits, ChangeMark, ScrubAt
 );
 plain!(
-    Grant: (), bool, u64, (u64, u64), Attr, Vec<u8>, Vec<Vec<u8>>, Option<String>, Token, StatFs,
-    Totals, Vec<RootInfo>, Quota, Option<Quota>, Vec<Quota>, ChangeMark, [u8; 16]
+    Grant: (), bool, u64, (u64, u64), Attr, Vec<u8>, Option<String>, Token, StatFs, Totals,
+    Vec<RootInfo>, Quota, Option<Quota>, Vec<Quota>, ChangeMark, [u8; 16], HardLinks, Vec<Metric>,
+    Vec<Operation>, Vec<Fact>, Vec<Load>, Trace, Vec<OrphanInfo>, ScrubStep
 );
 
 impl Admit for Node {

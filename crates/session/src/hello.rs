@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Identifies the messages.
 const MAGIC: u64 = 0x5348_4f41_4c53_4553;
 /// Version of this protocol: of the memory, the lanes, and all rows. Both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bells of a session, at most.
 pub const BELLS_MAX: usize = 8;
 /// Descriptors of a message, at most.

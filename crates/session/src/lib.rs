@@ -5,7 +5,10 @@
 //! | module | what |
 //! | --- | --- |
 //! | `told` | notices of changes to a mount |
+//! | [`about`] | what calls tell of a volume and its server |
 //! | [`calls`] | the calls: one line each, from which all the rest is made |
+//! | `views` | calls on the newest view of a volume |
+//! | `lists` | lists that come in parts, collected |
 //! | [`wire`] | their bytes |
 //! | [`client`] | sends them, and awaits the answers |
 //! | `peer` | the process at the other end of a socket |
@@ -19,6 +22,7 @@
 //! | [`connect`] | the client's end |
 //! | `nodes`, `feeds`, `trees` | what a session has open, reads and changes at its server |
 //! | `gate`, [`serve`] | the answer to a question |
+//! | [`page`] | a call in a page of an ioctl |
 //! | `resent` | the answer to one that a dead server may have carried out |
 //! | `served` | the lanes of a session at its server |
 //! | [`server`] | the server's end |
@@ -26,7 +30,10 @@
 
 mod told;
 
+pub mod about;
 pub mod calls;
+mod lists;
+mod views;
 pub mod wire;
 
 pub mod client;
@@ -53,6 +60,8 @@ mod trees;
 
 pub mod serve;
 
+pub mod page;
+
 mod resent;
 
 mod served;
@@ -62,6 +71,10 @@ pub mod server;
 #[doc(hidden)]
 pub mod fuzzing;
 
+pub use about::{
+    Control, Fact, Group, HardLink, HardLinks, Load, Metric, Operation, ScrubEvent, ScrubStep,
+    Trace, TracedRequest,
+};
 pub use calls::{
     AT_END, Calls, ChangeFeed, EachEntry, Effect, FeedReader, How, Node, Opened, ROWS, Row,
     TreeWatch,
@@ -71,5 +84,6 @@ pub use connect::Session;
 pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
 pub use serve::{Changed, Counted, Host, Owed};
-pub use server::{Load, Restored, Server};
+pub use server::{Restored, Server, SessionLoad};
 pub use told::Told;
+pub use views::Newest;

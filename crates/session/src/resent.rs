@@ -18,7 +18,7 @@
 //! | `write` | the place and number of bytes that the dead server had stored; else all of it was written, as it is one record: where the file ends now, if it was appended |
 //! | `put` | two steps, each made once: the file is opened, made or cut; all bytes are written, at once. The second is made on the file of the first, whatever has its name now |
 //! | `make_dirs` | made again: directories that are there stay |
-//! | `allocate`, `set_quota` | made again, with the same result |
+//! | `allocate`, `set_quota`, `set_label` | made again, with the same result |
 //! | `make_temporary` | made again: the first has no name, and goes |
 //! | `change_tree` | `EIO`, as for a change that was in progress, if it had begun: a part of it may have been made |
 //! | rows that read | made again. A list of changes that was being read is over: `ESTALE` |
@@ -87,6 +87,7 @@ const DECISIONS: &[(u16, Answer)] = &[
     (number::set_quota, Answer::Again),
     (number::remove_quota, Answer::Success),
     (number::keep_removed, Answer::Success),
+    (number::set_label, Answer::Again),
     (number::batch, Answer::Success),
     // Its questions are looked at before.
     (number::change_tree, Answer::Again),

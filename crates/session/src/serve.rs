@@ -110,7 +110,11 @@ pub(crate) fn is_slow(number: u16) -> bool {
             | number::batch
             | number::allocate
             | number::inodes
-            | number::paths_of
+            | number::links
+            | number::trim
+            | number::scrub
+            | number::set_label
+            | number::remount
             | number::make_subvolume
             | number::delete_subvolume
             | number::set_quota
@@ -125,11 +129,19 @@ pub(crate) fn is_slow(number: u16) -> bool {
 /// Returns whether a call is for the owner of the volume, who could read all of it anyway. A handle
 /// names a file whatever the permissions of the directories on its path, as in
 /// `open_by_handle_at(2)`, which is for the superuser too.
-fn is_for_owner(number: u16) -> bool {
+pub(crate) fn is_for_owner(number: u16) -> bool {
     matches!(
         number,
         number::revoke_tokens
-            | number::paths_of
+            | number::links
+            | number::facts
+            | number::loads
+            | number::trace
+            | number::orphans
+            | number::trim
+            | number::scrub
+            | number::set_label
+            | number::remount
             | number::make_subvolume
             | number::open_handle
             | number::open_subvolume
@@ -159,7 +171,7 @@ const CHANGING: [bool; 256] = {
 
 /// Returns whether a call may change the volume.
 #[inline]
-fn may_change(number: u16) -> bool {
+pub(crate) fn may_change(number: u16) -> bool {
     CHANGING.get(usize::from(number)).is_some_and(|changing| *changing)
 }
 
@@ -198,7 +210,7 @@ macro_rules! answers {
         ) -> $hand_result:ty;)*
     ) => {
         /// Answers a row with plain arguments: reads them, makes the call, and writes its result.
-        fn answer_plain(
+        pub(crate) fn answer_plain(
             gate: &mut Gate<'_>,
             who: &Caller,
             args: &mut Reader<'_>,

@@ -88,7 +88,7 @@ pub struct Server {
 
 /// A session, as `shoal top` shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Load {
+pub struct SessionLoad {
     /// The process that has connected; 0 in another pid namespace.
     pub pid: u32,
     /// Its user.
@@ -352,11 +352,11 @@ impl Server {
     }
 
     /// The sessions, in the order of their beginning.
-    pub fn loads(&self) -> Vec<Load> {
+    pub fn loads(&self) -> Vec<SessionLoad> {
         let sessions = self.shared.sessions.read();
         let mut all: Vec<_> = sessions.values().collect();
         all.sort_unstable_by_key(|session| session.id);
-        let load = |session: &&Arc<Served>| Load {
+        let load = |session: &&Arc<Served>| SessionLoad {
             pid: session.peer.pid,
             uid: session.peer.uid,
             answered: session.answered.load(Ordering::Relaxed),

@@ -4,13 +4,18 @@
 //! is optional and nothing is skipped. What a client has written is not trusted: [`Reader`] checks
 //! every length, and a value that cannot be is an error.
 
+use crate::about::{
+    Fact, Group, HardLink, HardLinks, Load, Metric, Operation, ScrubStep, Trace, TracedRequest,
+};
 use crate::calls::{How, Node, Opened};
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeKind, ChangeMark, ChangedName, Code, Cookies, Corrupt,
     DeviceFailure, DirEntry, Error, Fallocate, Fields, FileKind, Filter, Freshness, Generation,
-    Handle, Ino, Listing, Quota, QuotaLimits, RenameFlags, Result, Rights, RootInfo, Seek, SetAttr,
-    SetTime, Stat, StatFs, Time, Token, Totals, TreeChanged, TreeCheck, TreeFailure, XattrFlags,
+    Handle, Ino, Listing, OrphanInfo, OrphanState, Quota, QuotaLimits, RenameFlags, Result, Rights,
+    RootInfo, ScrubAt, Seek, SetAttr, SetTime, Stat, StatFs, Time, Timing, Token, Totals,
+    TreeChanged, TreeCheck, TreeFailure, XattrFlags,
 };
+use std::borrow::Cow;
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
@@ -263,13 +268,23 @@ structs! {
     Change { kind, ino, generation, file, names, from, more }
     TreeFailure { path, ino, error }
     TreeChanged { inodes, failures, cancelled }
+    Metric { name, value, what, gauge }
+    Operation { name, group, timing }
+    Load { is_process, key, uid, requests, uncertain, took_ns, read, written }
+    Trace { next, was_interrupted, requests }
+    TracedRequest { number, begun_ns, took_ns, op, facts, names }
+    ScrubAt { stage, key }
+    ScrubStep { next, blocks, objects, bytes, problems, left_out }
+    HardLink { dir, generation, path }
+    HardLinks { ino, generation, is_top, links, next }
+    OrphanInfo { ino, state, slot, held, size, bytes, path }
 }
 
 /// Nanoseconds of a second.
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// Words of attributes: a listing has many, so they are put and taken at once.
-const STAT_WORDS: usize = 13;
+const STAT_WORDS: usize = 14;
 
 /// Puts two numbers into a word.
 #[inline]
@@ -300,6 +315,7 @@ impl Put for Stat {
             self.btime.sec.cast_unsigned(),
             pair(self.atime.nsec, self.mtime.nsec),
             pair(self.ctime.nsec, self.btime.nsec),
+            self.version,
         ];
         out.bytes(words.map(u64::to_le_bytes).as_flattened());
     }
@@ -320,7 +336,7 @@ impl Take<'_> for Stat {
             return Err(impossible("a time with nanoseconds", nsec.into()));
         }
         let valid = Fields::from_bits(word(0))?;
-        let (ino, size, blocks) = (word(1), word(5), word(6));
+        let (ino, size, blocks, version) = (word(1), word(5), word(6), word(13));
         Ok(Stat {
             valid,
             ino,
@@ -336,6 +352,7 @@ impl Take<'_> for Stat {
             mtime,
             ctime,
             btime,
+            version,
         })
     }
 }
@@ -522,7 +539,46 @@ macro_rules! lists {
     )*};
 }
 
-lists!(Vec<u8> RootInfo Quota Attr FileKind Result<Stat> Change ChangedName TreeFailure);
+lists! {
+    RootInfo Quota Attr FileKind Result<Stat> Change ChangedName TreeFailure u64 Fact
+    Metric Operation Load TracedRequest OrphanInfo HardLink
+}
+
+impl Put for Cow<'static, str> {
+    fn put(&self, out: &mut Writer<'_>) {
+        self.as_bytes().put(out);
+    }
+}
+
+impl Take<'_> for Cow<'static, str> {
+    fn take(from: &mut Reader<'_>) -> Result<Cow<'static, str>> {
+        String::take(from).map(Cow::Owned)
+    }
+}
+
+/// Its sums, and the buckets that are not empty.
+impl Put for Timing {
+    fn put(&self, out: &mut Writer<'_>) {
+        ((self.total_ns, self.errors), self.bytes).put(out);
+        (self.buckets().count() as u32).put(out);
+        self.buckets().for_each(|(bucket, count)| (bucket as u8, count).put(out));
+    }
+}
+
+impl Take<'_> for Timing {
+    fn take(from: &mut Reader<'_>) -> Result<Timing> {
+        let mut timing = Timing::default();
+        ((timing.total_ns, timing.errors), timing.bytes) = Take::take(from)?;
+        let mut sum = 0_u64;
+        for _ in 0..u32::take(from)? {
+            let (bucket, count): (u8, u64) = Take::take(from)?;
+            let more = sum.checked_add(count);
+            sum = more.ok_or_else(|| impossible("more durations than", sum))?;
+            timing.add(bucket.into(), count);
+        }
+        Ok(timing)
+    }
+}
 
 impl Put for Box<[u8]> {
     fn put(&self, out: &mut Writer<'_>) {
@@ -717,6 +773,18 @@ macro_rules! values {
 }
 
 values! {
+    Group "a group of operations" {
+        0 Group::Requests => Group::Requests,
+        1 Group::Calls => Group::Calls,
+        2 Group::Volume => Group::Volume,
+    }
+    OrphanState "a state of an orphan" {
+        0 OrphanState::Unlinked => OrphanState::Unlinked,
+        1 OrphanState::Tree => OrphanState::Tree,
+        2 OrphanState::Truncating => OrphanState::Truncating,
+        3 OrphanState::Broken => OrphanState::Broken,
+        4 OrphanState::Changing => OrphanState::Changing,
+    }
     Fallocate "a mode of allocation" {
         0 Fallocate::Allocate { keep_size: false } => Fallocate::Allocate { keep_size: false },
         1 Fallocate::Allocate { keep_size: true } => Fallocate::Allocate { keep_size: true },

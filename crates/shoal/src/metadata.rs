@@ -82,6 +82,16 @@ impl Metadata {
     pub fn created(&self) -> SystemTime {
         self.0.btime.into()
     }
+    /// Number that is larger after each change of the file, of its attributes or of its access
+    /// time: with two equal numbers nothing has changed in between, where times may be equal. With
+    /// the inode number it makes an `ETag`. On a mount it is the extended attribute
+    /// `shoal.version`.
+    ///
+    /// If the machine crashes, changes that were not durable are undone, and other ones may get
+    /// their numbers: a number that is kept outside the volume is one of a state that was synced.
+    pub fn version(&self) -> u64 {
+        self.0.version
+    }
 }
 
 /// Returns the change that sets these times.

@@ -73,7 +73,7 @@ impl Quota {
     /// # Errors
     /// Those of the connection to a volume that another process serves.
     pub fn all(volume: &Volume) -> Result<Vec<Quota>> {
-        let all = volume.calls().quotas(volume.superuser()).done("list quotas")?;
+        let all = volume.calls().all_quotas(volume.superuser()).done("list quotas")?;
         Ok(all.into_iter().map(Quota).collect())
     }
 

@@ -11,6 +11,7 @@
 
 pub use crate::connect::{connect, connect_mount, is_served};
 pub use crate::local::Local;
+pub use crate::local::metrics::metrics;
 pub use crate::path::split_parent;
 pub use shoal_engine::{
     AclChange, Action, AtOnce, Attr, BatchOp, Call, CallNote, Caller, Change, ChangeKind,

@@ -61,7 +61,7 @@ impl Subvolumes<'_> {
     /// # Errors
     /// Those of the connection to a volume that another process serves.
     pub fn list(&self) -> Result<Vec<Subvolume>> {
-        let all = self.0.calls().subvolumes(self.0.superuser()).done("list subvolumes")?;
+        let all = self.0.calls().all_subvolumes(self.0.superuser()).done("list subvolumes")?;
         let live = all.into_iter().filter(|root| !root.deleted);
         let info = |root: RootInfo| {
             let RootInfo { name, id, top, inodes, .. } = root;

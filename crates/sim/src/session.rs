@@ -446,7 +446,8 @@ impl<L: Link> BySession<L> {
             }
             Op::Paths { .. } => {
                 let ino = self.calls.find(&who, node, path, false)?.ino;
-                let mut paths = self.calls.paths_of(&who, ino)?;
+                let calls: &dyn Calls = &self.calls;
+                let mut paths = calls.paths_of(&who, ino)?;
                 paths.sort();
                 return Ok(Some(Answer::Paths(paths)));
             }

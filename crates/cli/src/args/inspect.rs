@@ -99,12 +99,12 @@ EXAMPLES:
     shoal top /mnt --once --json
 ";
 
-/// Show the operations, users and processes of a mount, live
+/// Show the operations, users and processes of a mount or of a served volume, live
 #[derive(Args, Debug)]
 #[command(after_long_help = TOP_AFTER)]
 pub(crate) struct TopArgs {
-    /// The directory it is mounted on
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// The directory where it is mounted, or the volume, LABEL= or UUID=
+    #[arg(value_name = "VOLUME", value_hint = ValueHint::AnyPath)]
     pub directory: PathBuf,
     /// Seconds between two readings
     #[arg(long, value_name = "SECONDS", default_value = "2",

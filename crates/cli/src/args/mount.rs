@@ -300,6 +300,10 @@ KEEPER:
   who are connected get an error, and connect anew; the next open of the volume finds every call
   that had returned, unless the machine is restarted before.
 
+WATCHING IT:
+  While it is served, info, stats, top, label, orphans, trim and scrub of VOLUME ask the server.
+  --metrics offers what a mount with that option offers: metrics for Prometheus, and a page.
+
 EXIT STATUS:
   0   Was told to end; the volume is closed.
   1   Ended badly: the socket cannot be made, or the volume could not be closed.
@@ -337,6 +341,9 @@ pub(crate) struct ServeArgs {
     /// Memory for metadata, as 2G [default: a quarter of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub cache: Option<u64>,
+    /// Address to offer metrics and a page at by HTTP: :PORT, HOST:PORT or unix:/PATH
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<String>,
     /// File to append the log to [default: standard error]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
@@ -375,6 +382,9 @@ EXAMPLES:
   After an upgrade of the package:
     shoal remount --takeover /data
 
+  The same for a volume that shoal serve serves:
+    shoal remount --takeover vol.img
+
   Make a standby the owner, after the other machine has unmounted the volume:
     shoal remount --promote /data
 ";
@@ -386,7 +396,7 @@ EXAMPLES:
 #[derive(Args, Debug)]
 #[command(after_long_help = REMOUNT_AFTER)]
 pub(crate) struct RemountArgs {
-    /// Take over from the program that serves the mount
+    /// Take over from the program that serves the mount or the volume
     #[arg(long, required_unless_present = "promote", conflicts_with = "promote")]
     pub takeover: bool,
     /// Have a standby take its volume over from the machine that uses it (see shoal-mount(1))
@@ -396,8 +406,8 @@ pub(crate) struct RemountArgs {
     /// made durable
     #[arg(long, requires = "promote")]
     pub force: bool,
-    /// The directory it is mounted on
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// The directory where it is mounted; with --takeover also the volume, LABEL= or UUID=
+    #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub directory: PathBuf,
 }
 

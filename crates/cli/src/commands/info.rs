@@ -5,18 +5,17 @@ use std::path::Path;
 
 use shoal::raw::text::counted;
 use shoal::raw::{RecoveryReport, RootInfo, StatFs, Time, VolumeInfo, identify};
-use shoal_fuse::{read_only_reason_of, stats_of};
 
 use crate::args::InfoArgs;
 use crate::clock;
-use crate::direct::{Access, Direct};
-use crate::failure::{OK, Result, UNUSABLE};
+use crate::failure::{Failure, OK, Reason, Result, UNUSABLE};
 use crate::json::Object;
 use crate::mounted;
 use crate::mounts;
 use crate::output::Out;
 use crate::patience;
 use crate::rings::GivenUp;
+use crate::session::{Access, Session};
 use crate::size::human;
 use crate::store::StoreCounts;
 use crate::tags;
@@ -41,10 +40,11 @@ pub(crate) fn run(args: &InfoArgs) -> Result<u8> {
     if let Some(volume) = mounts::of_volume(&args.volume) {
         return mount(&InfoArgs { volume, ..*args });
     }
-    let (info, usage, subvolumes) = Direct::with(&args.volume, Access::Read, |direct| {
-        let volume = &direct.volume;
-        Ok((volume.info(), volume.statfs(), Subvolumes::of(&volume.subvolumes().list())))
-    })?;
+    let session = Session::open(&args.volume, Access::Read)?;
+    let Some(volume) = session.direct() else { return served(args, &session) };
+    let (info, usage) = (volume.info(), volume.statfs());
+    let subvolumes = Subvolumes::of(&volume.subvolumes().list());
+    session.close()?;
     let given_up = GivenUp::of_id(&info.id).and_then(|file| file.read());
     let mut out = Out::new();
     if args.json {
@@ -96,25 +96,45 @@ fn udev(args: &InfoArgs) -> Result<u8> {
     Ok(OK)
 }
 
-/// Describes a mounted volume, as far as its server and the kernel know it.
+/// Describes a mounted volume.
 fn mount(args: &InfoArgs) -> Result<u8> {
-    let path = &args.volume;
-    let (stats, reason, space, facts) = mounted::ask(path, |mount| {
-        // Those who may not know the facts, and older servers, leave the rest.
-        let facts = shoal_fuse::facts_of(mount).unwrap_or_default();
-        let space = rustix::fs::fstatvfs(mount)?;
-        Ok((stats_of(mount)?, read_only_reason_of(mount)?, space, facts))
-    })?;
+    served(args, &mounted::session(&args.volume)?)
+}
+
+/// Describes a volume, as far as its server knows it, and the kernel.
+fn served(args: &InfoArgs, session: &Session) -> Result<u8> {
+    let (path, calls, who) = (&args.volume, session.calls(), &session.who);
+    let ask = || {
+        // Users who may not know the facts see the rest.
+        let facts = calls.all_facts(who).unwrap_or_default();
+        let facts: Facts = facts.into_iter().collect();
+        Ok((calls.all_metrics(who)?, calls.read_only_reason(who)?, facts))
+    };
+    let (stats, reason, facts) = ask().map_err(|error| mounted::failed(session, &error))?;
+    let space = match path.is_dir() {
+        true => {
+            let found = rustix::fs::statvfs(path);
+            let found = found.map_err(|os| Failure::failed(path.display(), Reason::from(os)))?;
+            let [size, free, available] =
+                [found.f_blocks, found.f_bfree, found.f_bavail].map(|n| n * found.f_frsize);
+            [size, free, available]
+        }
+        false => {
+            let space = calls.statfs(who).map_err(|error| mounted::failed(session, &error))?;
+            [space.bytes_total, space.bytes_free, space.bytes_available]
+        }
+    };
     let now: BTreeMap<&str, u64> =
         stats.iter().filter(|stat| stat.gauge).map(|stat| (&*stat.name, stat.value)).collect();
-    let (size, available) = (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize);
+    let [size, free, available] = space;
     let mut out = Out::new();
     if args.json {
-        let object = Object::new().put_name("mount", path.as_os_str().as_encoded_bytes());
+        let name = if path.is_dir() { "mount" } else { "volume" };
+        let object = Object::new().put_name(name, path.as_os_str().as_encoded_bytes());
         out.json(
             facts_json(object, &facts, reason.is_some())
                 .put("size", size)
-                .put("free", space.f_bfree * space.f_frsize)
+                .put("free", free)
                 .put("available", available)
                 .put_some("read_only", reason)
                 .put("now", now),

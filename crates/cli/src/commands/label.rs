@@ -5,10 +5,10 @@ use std::path::Path;
 use shoal::raw::{Label, identify};
 
 use crate::args::LabelArgs;
-use crate::direct::{Access, Direct};
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
 use crate::mounted;
 use crate::output::Out;
+use crate::session::Access;
 use crate::tags;
 
 /// Shows the label, or changes it.
@@ -23,13 +23,9 @@ pub(crate) fn run(args: &LabelArgs) -> Result<u8> {
     };
     match wanted {
         None => show(volume),
-        Some(label) if volume.is_dir() => {
-            mounted::ask(volume, |mount| shoal_fuse::set_label(mount, label))?;
-            Ok(OK)
-        }
-        Some(label) => Direct::with(volume, Access::Write, |direct| {
-            let failed = |error| Failure::volume(volume.display(), &error).with_status(SOME_FAILED);
-            direct.volume.maintenance().set_label(label).map_err(failed)?;
+        Some(label) => mounted::at(volume, Access::Write, |session| {
+            let set = session.calls().set_label(&session.who, label.as_str().as_bytes());
+            set.map_err(|error| mounted::failed(session, &error).with_status(SOME_FAILED))?;
             Ok(OK)
         }),
     }
@@ -37,9 +33,11 @@ pub(crate) fn run(args: &LabelArgs) -> Result<u8> {
 
 fn show(volume: &Path) -> Result<u8> {
     let label = match volume.is_dir() {
-        true => mounted::ask(volume, |mount| shoal_fuse::facts_of(mount))?
-            .remove("label")
-            .unwrap_or_default(),
+        true => {
+            let facts = mounted::ask(volume, |mount| mount.calls().all_facts(&mount.who))?;
+            let label = facts.into_iter().find(|(name, _)| name == "label");
+            label.map(|(_, label)| label).unwrap_or_default()
+        }
         false => {
             let found = identify(volume).map_err(|e| Failure::volume(volume.display(), &e))?;
             let none = || Failure::usage(volume.display(), "not a Shoal volume");

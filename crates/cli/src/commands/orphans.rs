@@ -1,27 +1,28 @@
 //! `shoal orphans`: lists inodes without a name that are not free yet.
 
-use shoal::raw::{OrphanInfo, OrphanState, RootInfo};
-use shoal_fuse::{Orphans, orphans_of};
+use shoal::raw::{Code, OrphanInfo, OrphanState, RootInfo};
 
 use crate::args::OrphansArgs;
-use crate::direct::{Access, Direct};
 use crate::failure::{OK, Result};
 use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
+use crate::session::Access;
 
 /// Lists the orphans of a volume.
 pub(crate) fn run(args: &OrphansArgs) -> Result<u8> {
-    let found = match args.volume.is_dir() {
-        true => mounted::ask(&args.volume, |mount| orphans_of(mount))?,
-        false => Direct::with(&args.volume, Access::Read, |direct| {
-            let mut roots = direct.volume.subvolumes().list();
-            roots.retain(|root| root.deleted);
-            Ok(Orphans { inodes: direct.volume.references().orphan_list(), roots })
-        })?,
-    };
-    let mut rows: Vec<Row> = found.inodes.iter().map(Row::of_inode).collect();
-    rows.extend(found.roots.iter().map(Row::of_subvolume));
+    let (inodes, roots) = mounted::at(&args.volume, Access::Read, |session| {
+        let (calls, who) = (session.calls(), &session.who);
+        let inodes = calls.all_orphans(who).map_err(|error| mounted::failed(session, &error))?;
+        let roots = match calls.all_subvolumes(who) {
+            // A mount of one subvolume shows no others.
+            Err(error) if error.is(Code::NotPermitted) => Vec::new(),
+            roots => roots.map_err(|error| mounted::failed(session, &error))?,
+        };
+        Ok((inodes, roots))
+    })?;
+    let mut rows: Vec<Row> = inodes.iter().map(Row::of_inode).collect();
+    rows.extend(roots.iter().filter(|root| root.deleted).map(Row::of_subvolume));
     rows.sort_by_key(|row| row.ino);
     let mut out = Out::new();
     if args.json {

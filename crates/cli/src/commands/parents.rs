@@ -6,14 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Stat, fstat, statat};
-use shoal::raw::{Code, Generation, Ino, split_parent};
-use shoal_fuse::{Link, Names, names_of};
+use shoal::raw::{Code, Ino};
+use shoal_fuse::is_in_mount;
+use shoal_session::{HardLink, HardLinks, Node};
 
 use crate::args::{ParentsArgs, PathArgs};
 use crate::failure::{Failure, Reason, Result};
 use crate::json::Object;
 use crate::location::{Location, Place, split_last};
-use crate::mounted::{self, NOT_OURS, is_not_ours, open_at};
+use crate::mounted::{self, NOT_OURS, open_at};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
@@ -24,16 +25,14 @@ const NO_INODE: &str = "there is no such inode";
 
 /// Prints the paths of inodes.
 pub(crate) fn path(args: &PathArgs) -> Result<u8> {
-    if args.volume.is_dir() {
-        let mount = mounted::open(&args.volume)?;
-        return paths(args, &mut |ino| of_mount(&mount, Some(ino)));
-    }
-    Session::with(&args.volume, Access::Read, |session| {
-        paths(args, &mut |ino| Ok(opened(session, ino)?))
+    mounted::at(&args.volume, Access::Read, |session| {
+        paths(args, &mut |ino| {
+            Ok(session.calls().all_links(&session.reader(), Node::TOP, Some(ino))?)
+        })
     })
 }
 
-fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<Names, Reason>) -> Result<u8> {
+fn paths(args: &PathArgs, ask: &mut dyn FnMut(Ino) -> Result<HardLinks, Reason>) -> Result<u8> {
     let mut out = Out::new();
     let mut progress = Progress::counting();
     for ino in &args.inodes {
@@ -91,7 +90,7 @@ pub(crate) fn parents(args: &ParentsArgs) -> Result<u8> {
     })
 }
 
-fn show(out: &mut Out, names: &Names, json: bool) -> Result<()> {
+fn show(out: &mut Out, names: &HardLinks, json: bool) -> Result<()> {
     // The only path of the top is not a name.
     for link in names.links.iter().filter(|_| !names.is_top) {
         let name = split_last(&link.path).name;
@@ -120,7 +119,7 @@ fn refuse(
         let what = "has no parent pointers (it was made by mkfs --parent off)";
         return Err(Failure::usage(whole, what));
     }
-    if matches!(reason, Reason::System(error) if is_not_ours(error)) {
+    if matches!(reason, Reason::Text(text) if text == NOT_OURS) {
         return Err(Failure::usage(whole, NOT_OURS));
     }
     if reason.is(Code::Stale) {
@@ -133,48 +132,26 @@ fn refuse(
     Ok(())
 }
 
-/// Returns the names of an inode of an open volume.
-fn opened(session: &Session, ino: Ino) -> shoal::raw::Result<Names> {
-    let paths = session.calls().paths_of(&session.reader(), ino)?;
-    let is_top = ino == Ino::ROOT;
-    let (mut links, mut generation) = (Vec::new(), Generation(0));
-    for path in paths {
-        let real = path.strip_prefix(b"/").unwrap_or(&path);
-        let (above, found) = (session.look(split_parent(real).0)?, session.look(real)?);
-        // Renamed meanwhile, if another is there.
-        if found.ino == ino {
-            generation = found.generation;
-            let path = if is_top { b"/".to_vec() } else { path };
-            links.push(Link { dir: above.ino, generation: above.generation, path });
-        }
-    }
-    Ok(Names { ino, generation, is_top, links })
-}
-
-/// Returns the names of an inode of a mount, asked through a file or directory of it.
-fn of_mount(opened: &OwnedFd, ino: Option<Ino>) -> Result<Names, Reason> {
-    let mut names = names_of(opened, ino)?;
-    if names.is_top {
-        let (dir, generation) = (names.ino, names.generation);
-        names.links.push(Link { dir, generation, path: b"/".to_vec() });
-    }
-    Ok(names)
-}
-
-fn of_location(session: &Session, location: &Location) -> Result<Names, Reason> {
+fn of_location(session: &Session, location: &Location) -> Result<HardLinks, Reason> {
     let found = session.find(&location.path, false)?;
-    Ok(opened(session, found.ino)?)
+    Ok(session.calls().all_links(&session.reader(), Node::TOP, Some(found.ino))?)
 }
 
 /// Returns the names of a file in a mount. If it cannot be opened, such as a symlink, its directory
 /// is asked.
-fn of_local(path: &Path) -> Result<Names, Reason> {
+fn of_local(path: &Path) -> Result<HardLinks, Reason> {
     let found = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_dir = rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir();
-    if !is_dir && let Some(dir) = directory_of(path, &found) {
-        return of_mount(&dir, Some(Ino(found.st_ino)));
+    let dir = if is_dir { None } else { directory_of(path, &found) };
+    let (opened, ino) = match dir {
+        Some(dir) => (dir, Some(Ino(found.st_ino))),
+        None => (open_at(path)?, None),
+    };
+    if !is_in_mount(&opened) {
+        return Err(Reason::Text(NOT_OURS.into()));
     }
-    of_mount(&open_at(path)?, None)
+    let session = Session::through(opened, path);
+    Ok(session.calls().all_links(&session.who, Node::TOP, ino)?)
 }
 
 /// Opens the directory that holds a file, if it is of the same mount.
@@ -185,14 +162,14 @@ fn directory_of(path: &Path, file: &Stat) -> Option<OwnedFd> {
     same.then_some(opened)
 }
 
-fn json_paths(names: &Names) -> Object {
+fn json_paths(names: &HardLinks) -> Object {
     Object::new()
         .put("ino", names.ino.0)
         .put("generation", names.generation.0)
         .put_names("paths", names.links.iter().map(|link| link.path.as_slice()))
 }
 
-fn json_link(names: &Names, link: &Link, name: &[u8]) -> Object {
+fn json_link(names: &HardLinks, link: &HardLink, name: &[u8]) -> Object {
     Object::new()
         .put("ino", names.ino.0)
         .put("generation", names.generation.0)

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use shoal::raw::{Code, Error, FileKind, Quota, QuotaLimits};
-use shoal_fuse::{QuotaFound, quota_of, quotas_of, remove_quota, set_quota};
+use rustix::fs::fstat;
+use shoal::raw::{Code, Error, FileKind, Ino, Quota, QuotaLimits};
+use shoal_session::Node;
 
 use crate::args::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
@@ -18,7 +18,7 @@ use crate::json::Object;
 use crate::location::{Location, Place};
 use crate::mounted;
 use crate::output::Out;
-use crate::session::{Access, Open, Session};
+use crate::session::{Access, Session};
 use crate::size::human;
 
 /// Sets, shows, lists or removes quotas.
@@ -33,41 +33,47 @@ pub(crate) fn run(args: &QuotaArgs) -> Result<u8> {
 
 fn set(args: &QuotaSetArgs) -> Result<u8> {
     let (bytes, inodes) = (args.bytes.map(|Limit(most)| most), args.inodes.map(|Limit(most)| most));
-    if let Some(mount) = InMount::open(&args.place)? {
-        mount.ask(|dir| set_quota(dir, bytes, inodes))?;
-        return Ok(OK);
-    }
-    let place = Location::parse(&args.place);
-    Session::with(&place.volume, Access::Write, |session| {
-        let set = || {
-            let (calls, who) = (session.calls(), &session.who);
-            let dir = open(session, &place.path)?;
-            let found = calls.quota(who, dir.node)?.filter(|it| it.dir == dir.attr.ino);
-            let now = found.map_or_else(QuotaLimits::default, |quota| quota.limits);
-            let (bytes, inodes) = (bytes.unwrap_or(now.bytes), inodes.unwrap_or(now.inodes));
-            calls.set_quota(who, dir.node, QuotaLimits { bytes, inodes })
-        };
-        set().map(|_| OK).map_err(|e| refused(&place, &e))
+    on_dir(&args.place, Access::Write, &|session, dir, ino| {
+        let (calls, who) = (session.calls(), &session.who);
+        let found = calls.quota(who, dir)?.filter(|it| it.dir == ino);
+        let now = found.map_or_else(QuotaLimits::default, |quota| quota.limits);
+        let (bytes, inodes) = (bytes.unwrap_or(now.bytes), inodes.unwrap_or(now.inodes));
+        calls.set_quota(who, dir, QuotaLimits { bytes, inodes }).map(|_| ())
     })
 }
 
 fn remove(args: &QuotaRemoveArgs) -> Result<u8> {
-    if let Some(mount) = InMount::open(&args.place)? {
-        mount.ask(|dir| remove_quota(dir))?;
-        return Ok(OK);
+    on_dir(&args.place, Access::Write, &|session, dir, _| {
+        session.calls().remove_quota(&session.who, dir)
+    })
+}
+
+/// Makes calls on a directory, in a mount or in a volume: on its node, which has an inode number.
+fn on_dir(
+    place: &OsStr,
+    access: Access,
+    work: &dyn Fn(&Session, Node, Ino) -> shoal::raw::Result<()>,
+) -> Result<u8> {
+    if let Some(mount) = InMount::open(place)? {
+        return mount.ask(|session| work(session, Node::TOP, mount.ino)).map(|()| OK);
     }
-    let place = Location::parse(&args.place);
-    Session::with(&place.volume, Access::Write, |session| {
-        let removed = open(session, &place.path)
-            .and_then(|dir| session.calls().remove_quota(&session.who, dir.node));
-        removed.map(|()| OK).map_err(|e| refused(&place, &e))
+    let place = Location::parse(place);
+    Session::with(&place.volume, access, |session| {
+        let (found, real) = session.place(&place.path, true).map_err(|e| refused(&place, &e))?;
+        let done = session
+            .open_dir(&real, Some(found.ino))
+            .and_then(|dir| work(session, dir.node, dir.attr.ino));
+        done.map(|()| OK).map_err(|e| refused(&place, &e))
     })
 }
 
 fn show(args: &QuotaShowArgs) -> Result<u8> {
     if let Some(mount) = InMount::open(&args.place)? {
-        let found = mount.ask(|file| quota_of(file))?.ok_or_else(|| mount.has_none())?;
-        return print(&[found], args.json);
+        let quota = mount.ask(|session| {
+            let quota = session.calls().quota(&session.who, Node::TOP)?;
+            quota.map(|quota| with_path(session, quota)).ok_or(Error::Code(Code::NoData))
+        })?;
+        return print(&[quota], args.json);
     }
     let place = Location::parse(&args.place);
     Session::with(&place.volume, Access::Read, |session| {
@@ -88,21 +94,18 @@ fn show(args: &QuotaShowArgs) -> Result<u8> {
 }
 
 fn list(args: &QuotaListArgs) -> Result<u8> {
-    if args.volume.is_dir() {
-        return print(&mounted::ask(&args.volume, |mount| quotas_of(mount))?, args.json);
-    }
-    Session::with(&args.volume, Access::Read, |session| {
-        let all = settle(session).and_then(|()| session.calls().quotas(&session.who));
-        let all = all.map_err(|e| Failure::volume(args.volume.display(), &e))?;
-        let all: Vec<QuotaFound> = all.into_iter().map(|it| with_path(session, it)).collect();
+    mounted::at(&args.volume, Access::Read, |session| {
+        let all = settle(session).and_then(|()| session.calls().all_quotas(&session.who));
+        let all = all.map_err(|e| mounted::failed(session, &e))?;
+        let all: Vec<Found> = all.into_iter().map(|it| with_path(session, it)).collect();
         print(&all, args.json)
     })
 }
 
-/// Opens the directory at a path.
-fn open(session: &Session, path: &[u8]) -> shoal::raw::Result<Open> {
-    let (found, real) = session.place(path, true)?;
-    session.open_dir(&real, Some(found.ino))
+/// A quota, and the path of its directory if that is told.
+struct Found {
+    quota: Quota,
+    path: Option<Vec<u8>>,
 }
 
 /// Waits until what is used has been counted: a volume that was not closed begins without.
@@ -110,54 +113,58 @@ fn settle(session: &Session) -> shoal::raw::Result<()> {
     session.direct().map_or(Ok(()), |volume| volume.quotas().settle())
 }
 
-fn with_path(session: &Session, quota: Quota) -> QuotaFound {
+fn with_path(session: &Session, quota: Quota) -> Found {
     let paths = session.calls().paths_of(&session.who, quota.dir).unwrap_or_default();
-    QuotaFound { quota, path: paths.into_iter().next() }
+    Found { quota, path: paths.into_iter().next() }
 }
 
 /// A file or directory of a mounted volume.
 struct InMount {
     path: PathBuf,
-    opened: OwnedFd,
+    session: Session,
+    ino: Ino,
 }
 
 impl InMount {
     /// Opens a place; `None`: it is in no mount.
     fn open(place: &OsStr) -> Result<Option<InMount>> {
         let Place::Local(path) = Place::parse(place) else { return Ok(None) };
+        let failed = |error: io::Error| Failure::failed(path.display(), Reason::from(error));
         match mounted::open_at(&path) {
-            Ok(opened) if shoal_fuse::is_in_mount(&opened) => Ok(Some(InMount { path, opened })),
+            Ok(opened) if shoal_fuse::is_in_mount(&opened) => {
+                let ino = Ino(fstat(&opened).map_err(|os| failed(os.into()))?.st_ino);
+                let session = Session::through(opened, &path);
+                Ok(Some(InMount { path, session, ino }))
+            }
             Err(error) if in_mount::is_below_mount(path.as_os_str().as_bytes()) => {
-                Err(Failure::failed(path.display(), Reason::from(error)))
+                Err(failed(error))
             }
             _ => Ok(None),
         }
     }
 
-    fn ask<T>(&self, question: impl FnOnce(&OwnedFd) -> io::Result<T>) -> Result<T> {
-        question(&self.opened).map_err(|error| match error.raw_os_error() {
-            Some(errno) if errno == Code::NoData.errno() => self.has_none(),
-            Some(errno) if errno == Code::NotPermitted.errno() => {
+    fn ask<T>(&self, question: impl FnOnce(&Session) -> shoal::raw::Result<T>) -> Result<T> {
+        question(&self.session).map_err(|error| match error.code() {
+            Code::NoData => {
+                let remedy = "has no quota (list them with shoal quota list and the directory \
+                              where the volume is mounted)";
+                Failure::failed(self.path.display(), remedy)
+            }
+            Code::NotPermitted => {
                 Failure::failed(self.path.display(), "only root may set and remove quotas")
             }
-            _ => mounted::refused(&self.path, error),
+            _ => mounted::refused(&self.path, &error),
         })
-    }
-
-    fn has_none(&self) -> Failure {
-        let remedy = "has no quota (list them with shoal quota list and the directory where the \
-                      volume is mounted)";
-        Failure::failed(self.path.display(), remedy)
     }
 }
 
-fn print(quotas: &[QuotaFound], is_json: bool) -> Result<u8> {
+fn print(quotas: &[Found], is_json: bool) -> Result<u8> {
     let mut out = Out::new();
     if !is_json && !quotas.is_empty() {
         let [used, most] = ["USED", "LIMIT"];
         out.heading(&format!("{used:>10} {most:>10}  {:>10} {most:>10}  PATH", "INODES"))?;
     }
-    for QuotaFound { quota, path } in quotas {
+    for Found { quota, path } in quotas {
         // A volume of an older format has no paths, and ordinary users are told none.
         let path = path.clone().unwrap_or_else(|| format!("#{}", quota.dir).into());
         if is_json {

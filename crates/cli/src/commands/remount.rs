@@ -9,6 +9,10 @@ use crate::args::RemountArgs;
 use crate::commands::serve;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::keeping::{self, VERSION};
+use crate::mounted;
+use crate::mounts;
+use crate::session::{Access, Session};
+use crate::tags;
 
 /// Name of the socket on which a keeper takes requests.
 pub(crate) fn name(keeper: u32) -> String {
@@ -20,13 +24,14 @@ pub(crate) fn run(args: &RemountArgs) -> Result<u8> {
     if args.promote {
         return serve::promote(&args.directory, args.force);
     }
-    hand_over(&args.directory, None)?;
+    let place = tags::resolve(&args.directory)?;
+    hand_over(&mounts::of_volume(&place).unwrap_or(place), None)?;
     Ok(OK)
 }
 
 /// Has this program's executable serve a mount, and, if asked so, its volume grow.
 pub(crate) fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
-    let Some(keeper) = shoal_fuse::server_pid(directory) else {
+    let Some(keeper) = keeper_of(directory)? else {
         let why = "is not a mount of Shoal that is served";
         return Err(Failure::failed(directory.display(), why));
     };
@@ -43,6 +48,23 @@ pub(crate) fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
             Err(Failure::failed(directory, why))
         }
     }
+}
+
+/// Returns the process to ask about a mount, or about a volume that is served without one.
+fn keeper_of(place: &Path) -> Result<Option<u32>> {
+    if place.is_dir() {
+        return Ok(shoal_fuse::server_pid(place));
+    }
+    let session = Session::open(place, Access::Read)?;
+    if session.direct().is_some() {
+        return Err(Failure::failed(place.display(), "is neither mounted nor served"));
+    }
+    let facts = session
+        .calls()
+        .all_facts(&session.who)
+        .map_err(|error| mounted::failed(&session, &error))?;
+    let of = |name: &str| facts.iter().find(|(fact, _)| fact == name)?.1.parse().ok();
+    Ok(of("keeper").or_else(|| of("server")))
 }
 
 /// Has this program's executable take over the mount of a keeper. Returns why it has not.

@@ -4,23 +4,27 @@ use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, fstat, statat, unlinkat};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, fstat, fstatvfs, statat, unlinkat};
+use rustix::io::{Errno, dup};
 use shoal::raw::{Code, FileKind, TreeCheck, Volume, VolumeInfo};
-use shoal_fuse::{is_in_mount, remove_tree};
+use shoal_fuse::is_in_mount;
+use shoal_session::Node;
 
 use crate::args::RmArgs;
 use crate::failure::{Failure, Reason, Result};
 use crate::interrupt;
 use crate::json::Object;
 use crate::location::{Location, Place, Split, split_last};
-use crate::mounted::{NOT_OURS, is_not_ours, open_at};
+use crate::mounted::{NOT_OURS, open_at};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::session::{Access, Session, Sessions};
 use crate::text::printable;
 
+/// Longest wait for a removed name to disappear.
+const FORGETTING_MAX: Duration = Duration::from_secs(60);
 /// Message for a directory without -r.
 const IS_DIRECTORY: &str = "is a directory (remove it with -r)";
 
@@ -48,7 +52,7 @@ pub(crate) fn run(args: &RmArgs) -> Result<u8> {
                 Err(reason) if reason.stops_everything() => {
                     return Err(Failure::failed(label, reason));
                 }
-                Err(Reason::System(error)) if is_not_ours(&error) => {
+                Err(Reason::Text(text)) if text == NOT_OURS => {
                     return Err(Failure::usage(label, NOT_OURS));
                 }
                 Err(reason) => remover.progress.failure(label, with_remedy(reason, args)),
@@ -106,6 +110,17 @@ struct Removed {
     waiting: bool,
 }
 
+/// Waits until the kernel does not show a removed name any more, which may take it long if the
+/// directory is in use; the name may be that of a new file by then.
+fn wait_until_forgotten(dir: impl AsFd, name: &[u8], ino: u64) {
+    let end = Instant::now() + FORGETTING_MAX;
+    while Instant::now() < end
+        && statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|found| found.st_ino == ino)
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 struct Remover<'a> {
     args: &'a RmArgs,
     progress: Progress,
@@ -134,33 +149,40 @@ impl Remover<'_> {
             let text = "is a mount point (name the files in it, or unmount it first)";
             return Err(Reason::Text(text.into()));
         }
-        if is_directory && !self.args.recursive {
-            return self.empty_directory(&dir, name);
+        if is_directory && !self.args.recursive && !self.args.dir {
+            return Err(Reason::Text(IS_DIRECTORY.into()));
         }
-        match remove_tree(&dir, name, self.check()) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+        if !is_in_mount(&dir) {
+            return Err(Reason::Text(NOT_OURS.into()));
+        }
+        if !is_directory {
+            unlinkat(&dir, name, AtFlags::empty())?;
+            return Ok(Removed::default());
+        }
+        if !self.args.recursive {
+            unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
+            return Ok(Removed::default());
+        }
+        if fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            // The server does not know of a read-only view.
+            return Err(Errno::ROFS.into());
+        }
+        let session = Session::through(dup(&dir)?, Path::new(std::ffi::OsStr::from_bytes(parent)));
+        let (calls, who) = (session.calls(), &session.who);
+        match calls.remove_tree(who, Node::TOP, name, self.check()) {
+            Err(error) if error.is(Code::Busy) => {
                 let top = printable(parent);
                 let name = printable(name);
                 Err(Reason::Text(format!(
                     "is a subvolume (delete it with shoal subvolume delete {top} {name})"
                 )))
             }
-            result => {
-                result?;
-                Ok(Removed { files: None, waiting: self.args.recursive && is_directory })
+            removed => {
+                removed?;
+                wait_until_forgotten(dir, name, found.st_ino);
+                Ok(Removed { files: None, waiting: true })
             }
         }
-    }
-
-    fn empty_directory(&self, dir: impl AsFd, name: &[u8]) -> Result<Removed, Reason> {
-        if !self.args.dir {
-            return Err(Reason::Text(IS_DIRECTORY.into()));
-        }
-        if !is_in_mount(&dir) {
-            return Err(Errno::NOTTY.into());
-        }
-        unlinkat(dir, name, AtFlags::REMOVEDIR)?;
-        Ok(Removed::default())
     }
 
     /// Removes a file or tree in a volume. Whoever serves it frees the space.

@@ -1,11 +1,10 @@
 //! `shoal scrub`: reads everything on a volume, step by step, mounted or not, and reports damage.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use shoal::raw::{Error, OpenOptions, ScrubAt, ScrubReport, Volume};
-use shoal_fuse::{ScrubStep, scrub_of, stats_of};
+use shoal::raw::{Error, ScrubAt};
+use shoal_session::ScrubStep;
 
 use crate::args::ScrubArgs;
 use crate::commands::fsck::{self, OPERATIONAL, UNCORRECTED};
@@ -14,6 +13,7 @@ use crate::json::Object;
 use crate::mounted;
 use crate::output::Out;
 use crate::progress::{Progress, eprint_line};
+use crate::session::{Access, Session};
 use crate::size::human;
 use crate::text::printable;
 
@@ -55,60 +55,38 @@ enum Closed {
     Refused(Failure),
 }
 
-/// Volume to scrub.
-enum Place<'a> {
-    Volume(Volume, &'a Path),
-    Mount(OwnedFd, &'a Path),
-}
+/// Volume to scrub: one that is mounted or served, or one that the command has opened.
+struct Place(Session);
 
-impl<'a> Place<'a> {
-    fn open(path: &'a Path) -> Result<Place<'a>, Closed> {
-        if path.is_dir() {
-            let mount = mounted::open(path).map_err(Closed::Refused)?;
-            return Ok(Place::Mount(mount, path));
-        }
-        let options = OpenOptions {
-            read_only: true,
-            background: false,
-            notice: eprint_line,
-            ..OpenOptions::default()
-        };
-        match Volume::open(path, &options) {
-            Ok(volume) => Ok(Place::Volume(volume, path)),
-            Err(error @ Error::Corrupt(_)) => {
-                let text = format!("{error}; nothing else was read (shoal fsck looks further)");
-                Err(Closed::Damaged(("volume-unreadable".to_owned(), text)))
-            }
-            Err(error) => Err(Closed::Refused(Failure::volume(path.display(), &error))),
-        }
+impl Place {
+    fn open(path: &Path) -> Result<Place, Closed> {
+        let session =
+            match path.is_dir() {
+                true => mounted::session(path).map_err(Closed::Refused)?,
+                false => Session::attempt(path, Access::Read).map_err(Closed::Refused)?.map_err(
+                    |error| match error {
+                        Error::Corrupt(_) => {
+                            let text = format!(
+                                "{error}; nothing else was read (shoal fsck looks further)"
+                            );
+                            Closed::Damaged(("volume-unreadable".to_owned(), text))
+                        }
+                        _ => Closed::Refused(Failure::volume(path.display(), &error)),
+                    },
+                )?,
+            };
+        Ok(Place(session))
     }
 
     /// Returns the bytes in use, about as many as there are to read; 0: unknown.
     fn bytes(&self) -> u64 {
-        match self {
-            Place::Volume(volume, _) => volume.info().live_bytes,
-            Place::Mount(mount, _) => {
-                let stats = stats_of(mount).unwrap_or_default();
-                stats.iter().find(|stat| stat.name == "live_bytes").map_or(0, |stat| stat.value)
-            }
-        }
+        let metrics = self.0.calls().all_metrics(&self.0.who).unwrap_or_default();
+        metrics.iter().find(|it| it.name == "live_bytes").map_or(0, |it| it.value)
     }
 
     fn step(&self, at: ScrubAt, bytes: u64) -> Result<ScrubStep> {
-        match self {
-            Place::Volume(volume, path) => {
-                let mut report = ScrubReport::default();
-                let next = volume.maintenance().scrub_step(at, bytes, &mut report);
-                let next = next.map_err(|error| Failure::volume(path.display(), &error))?;
-                let ScrubReport { blocks, objects, bytes, problems } = report;
-                let problems = problems.into_iter().map(|it| (it.rule.to_owned(), it.message));
-                let problems = problems.collect();
-                Ok(ScrubStep { next, blocks, objects, bytes, problems, left_out: 0 })
-            }
-            Place::Mount(mount, path) => {
-                scrub_of(mount, at, bytes).map_err(|error| mounted::refused(path, error))
-            }
-        }
+        let step = self.0.calls().scrub(&self.0.who, std::process::id(), at, bytes);
+        step.map_err(|error| mounted::failed(&self.0, &error))
     }
 }
 
@@ -125,7 +103,7 @@ struct Scrub<'a> {
 }
 
 impl Scrub<'_> {
-    fn everything(&mut self, place: &Place<'_>) -> Result<()> {
+    fn everything(&mut self, place: &Place) -> Result<()> {
         let whole =
             self.args.rate.map_or(STEP, |rate| (rate / STEPS_PER_SECOND).clamp(STEP_MIN, STEP));
         let (mut at, mut bytes) = (Some(ScrubAt::default()), whole);

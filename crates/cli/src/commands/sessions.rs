@@ -6,19 +6,21 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::ValueEnum;
-use shoal::raw::is_bucket;
-use shoal::{ServeOptions, Volume};
+use shoal::raw::{OpenOptions, Volume, is_bucket};
+use shoal_fuse::{MountOptions, Served, Sessions};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{LogFormat, ServeArgs, WithKeeper};
 use crate::commands::keeper::{self, Keeps};
+use crate::commands::serve::close;
 use crate::direct::{self, Direct};
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED};
 use crate::logging::{self, Destination};
-use crate::rings::{self, GivenUp};
+use crate::rings::{self, GivenUp, Kept};
 use crate::tags;
 
 /// Serves a volume until it is told to end.
@@ -34,6 +36,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     let cannot =
         |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
     let path = tags::resolve(&args.volume)?;
+    options(args)?;
     if has_keeper(args, &path)? && args.kept.is_none() {
         logging::start(destination, args.log_level, LogFormat::Text);
         let _ = rustix::thread::set_name(c"shoal-keeper");
@@ -46,24 +49,21 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
         let begin_log = || logging::start(destination, args.log_level, LogFormat::Text);
         return kept::run(args, &path, oom_score, (signals, begin_log));
     }
+    let options = options(args)?;
     let (volume, ring) = open(args, &path)?;
     // What fails until here is said in one line.
     logging::start(destination, args.log_level, LogFormat::Text);
-    let options = ServeOptions::new().allow_other(args.allow_other).read_only(args.read_only);
-    let options = match &args.socket {
-        Some(socket) => options.socket(socket),
-        None => options,
-    };
-    let served = volume.serve(options);
+    let source = path.display().to_string();
+    let served = Served::new(volume.clone(), &source, &options, None);
     if let Ok(serving) = &served {
-        tracing::info!(volume = %path.display(), socket = %serving.socket().display(), "served");
+        tracing::info!(volume = %source, socket = %serving.socket().display(), "served");
         announce(serving.socket())?;
         let signal = signals.forever().next();
         tracing::info!(signal, sessions = serving.sessions(), "ending");
     }
-    let served = served.map(drop).map_err(|error| failed(&path, &error).with_status(SOME_FAILED));
-    let closed = volume.close();
-    let closed = closed.map_err(|refused| failed(&path, &refused.into()).with_status(SOME_FAILED));
+    let served = served.map(drop);
+    let served = served.map_err(|error| Failure::volume(&source, &error).with_status(SOME_FAILED));
+    let closed = close(volume, &path).map_err(|failure| failure.with_status(SOME_FAILED));
     if closed.is_ok()
         && let Some(ring) = ring
     {
@@ -71,6 +71,18 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     }
     served.and(closed)?;
     Ok(OK)
+}
+
+/// Returns the options of serving a volume, as of a mount.
+fn options(args: &ServeArgs) -> Result<MountOptions> {
+    let mut list = Vec::new();
+    list.extend(args.allow_other.then(|| "allow_other".to_owned()));
+    list.extend(args.read_only.then(|| "ro".to_owned()));
+    list.extend(args.metrics.as_ref().map(|address| format!("metrics={address}")));
+    let parsed = MountOptions::parse(&list.join(","));
+    let parsed = parsed.map_err(|error| Failure::usage("--metrics", error))?;
+    let session = args.socket.clone().map_or(Sessions::Auto, Sessions::At);
+    Ok(MountOptions { session, ..parsed })
 }
 
 /// Returns whether a keeper is wanted, and can be.
@@ -100,6 +112,9 @@ fn arguments(args: &ServeArgs, path: &Path) -> Vec<OsString> {
     if let Some(bytes) = args.cache {
         arguments.extend(["--cache".into(), bytes.to_string().into()]);
     }
+    if let Some(address) = &args.metrics {
+        arguments.extend(["--metrics".into(), address.into()]);
+    }
     if let Some(log) = &args.log {
         arguments.extend(["--log".into(), log.into()]);
     }
@@ -111,30 +126,27 @@ fn arguments(args: &ServeArgs, path: &Path) -> Vec<OsString> {
 
 /// Opens the volume. What is not synced lies in a ring that outlives this process, where there is a
 /// place for one; returns that.
-fn open(args: &ServeArgs, path: &Path) -> Result<(Volume, Option<PathBuf>)> {
+fn open(args: &ServeArgs, path: &Path) -> Result<(Arc<Volume>, Option<PathBuf>)> {
     if !args.read_only {
         Direct::take_ring(path)?;
     }
-    let mut options = Volume::options().read_only(args.read_only);
-    if let Some(bytes) = args.cache {
-        options = options.cache(bytes);
-    }
-    if let Some(cache) = direct::disk_cache(path)? {
-        options = options.disk_cache(cache.directory, cache.bytes);
-    }
-    // Its memory is unlocked here, and locked again by the volume.
     let ring = match args.read_only {
         _ if is_bucket(path) => None,
-        true => rings::left(path),
-        false => rings::make(path).map(|(_memory, ring)| ring),
+        // What another has left stays for whoever may write it.
+        true => Kept::find(path)?.map(|kept| (kept.memory.clone(), None)),
+        false => rings::make(path).map(|(memory, file)| (Arc::new(memory), Some(file))),
     };
-    if let Some(ring) = &ring {
-        options = options.journal_ring(ring);
-    }
-    let opened = options.open(path);
-    let volume = opened.map_err(|error| failed(path, &error))?;
-    // What another has left stays for whoever may write it.
-    Ok((volume, ring.filter(|_| !args.read_only)))
+    let (memory, file) = ring.unzip();
+    let options = OpenOptions {
+        read_only: args.read_only,
+        cache_bytes: args.cache.unwrap_or(0),
+        disk_cache: direct::disk_cache(path)?,
+        ring: memory,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(path, &options);
+    let volume = volume.map_err(|error| Failure::volume(path.display(), &error))?;
+    Ok((Arc::new(volume), file.flatten()))
 }
 
 /// Tells whoever waits for it that the volume can be used, and where.
@@ -142,12 +154,4 @@ fn announce(socket: &Path) -> Result<()> {
     let mut output = std::io::stdout();
     let told = writeln!(output, "{}", socket.display()).and_then(|()| output.flush());
     told.map_err(|error| Failure::failed("standard output", Reason::System(error)))
-}
-
-fn failed(path: &Path, error: &shoal::Error) -> Failure {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref());
-    match source {
-        Some(error) => Failure::volume(path.display(), error),
-        None => Failure::failed(path.display(), error.to_string()),
-    }
 }

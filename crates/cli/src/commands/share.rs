@@ -1,22 +1,25 @@
 //! `shoal share`: makes a token that opens one file, and revokes tokens. A mounted volume is asked
 //! through its mount.
 
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
 use shoal::raw::{Code, Rights, Token};
+use shoal_session::Node;
 
 use crate::args::ShareArgs;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::json::Object;
 use crate::location::{Location, Place};
-use crate::mounted::{self, NOT_OURS, is_not_ours};
+use crate::mounted::{self, NOT_OURS};
 use crate::output::Out;
 use crate::progress::eprint_line;
 use crate::session::{Access, Session};
 use crate::text::printable;
+
+/// Directory in the top of a mount in which files are opened by tokens.
+const TOKENS: &str = ".shoal-open";
 
 /// Makes a token, or revokes all.
 pub(crate) fn run(args: &ShareArgs) -> Result<u8> {
@@ -55,25 +58,33 @@ fn of_volume(location: &Location, rights: Rights, lifetime: Duration) -> Result<
 
 fn of_mount(path: &Path, rights: Rights, lifetime: Duration) -> Result<Token> {
     let label = || printable(path.as_os_str().as_bytes()).into_owned();
-    let failed = |error: io::Error| match is_not_ours(&error) {
-        true => Failure::usage(label(), NOT_OURS),
-        false => Failure::failed(label(), Reason::from(error)),
-    };
-    let file = mounted::open_at(path).map_err(failed)?;
-    let shared = shoal_fuse::share(&file, rights, lifetime).map_err(failed)?;
-    if !shared.by_name {
+    let file = mounted::open_at(path);
+    let file = file.map_err(|error| Failure::failed(label(), Reason::from(error)))?;
+    if !shoal_fuse::is_in_mount(&file) {
+        return Err(Failure::usage(label(), NOT_OURS));
+    }
+    let session = Session::through(file, path);
+    let token = session.calls().share(&session.who, Node::TOP, b"", rights, lifetime);
+    let token = token.map_err(|error| Failure::failed(label(), error))?;
+    if !opens_by_name(path, &token) {
         let label = label();
         eprint_line(&format!(
             "{label}: this mount does not open files by tokens (mount with -o open, and without \
              writeback)"
         ));
     }
-    Ok(shared.token)
+    Ok(token)
+}
+
+/// Returns whether the mount that a file is in opens it by a token.
+fn opens_by_name(path: &Path, token: &Token) -> bool {
+    let above = shoal_fuse::mount_above(path).ok().flatten();
+    above.is_none_or(|(dir, _)| dir.join(TOKENS).join(token.to_string()).exists())
 }
 
 fn revoke(place: &Path) -> Result<u8> {
     if place.is_dir() {
-        mounted::ask(place, |mount| shoal_fuse::revoke_tokens(mount))?;
+        mounted::ask(place, |mount| mount.calls().revoke_tokens(&mount.who))?;
         return Ok(OK);
     }
     let place = Location::parse(place.as_os_str());

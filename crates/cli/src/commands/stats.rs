@@ -1,20 +1,18 @@
 //! `shoal stats`: the counters and operations of a volume.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use shoal_fuse::{Group, Operation, Stat, operations_of, stats_of};
+use shoal_session::{Group, Metric, Operation};
 
 use crate::args::StatsArgs;
-use crate::direct::{Access, Direct};
 use crate::failure::{Failure, OK, Result};
 use crate::json::Object;
 use crate::mounted;
 use crate::mounts;
 use crate::operations;
 use crate::output::Out;
+use crate::session::{Access, Session};
 use crate::tags;
 
 /// Shows the counters of a volume.
@@ -22,47 +20,42 @@ pub(crate) fn run(args: &StatsArgs) -> Result<u8> {
     let mut out = Out::new();
     let volume = tags::resolve(&args.volume)?;
     let volume = &mounts::of_volume(&volume).unwrap_or(volume);
-    if !volume.is_dir() {
-        if args.every.is_some() {
+    mounted::at(volume, Access::Read, |session| {
+        if args.every.is_some() && session.direct().is_some() {
             let what = "is not mounted, so nothing changes (leave --every out)";
             return Err(Failure::usage(volume.display(), what));
         }
-        let stats =
-            Direct::with(volume, Access::Read, |direct| Ok(Stat::all(&direct.volume.info())))?;
-        show(&mut out, &Reading { stats, operations: Vec::new() }, args.json)?;
-        return Ok(OK);
-    }
-    let mount = mounted::open(volume)?;
-    let ask = || Reading::of(&mount).map_err(|error| mounted::refused(volume, error));
-    let mut reading = ask()?;
-    show(&mut out, &reading, args.json)?;
-    while let Some(seconds) = args.every {
-        std::thread::sleep(Duration::from_secs(seconds));
-        let newer = ask()?;
-        if !args.json {
-            out.line("")?;
+        let ask = || Reading::of(session).map_err(|error| mounted::failed(session, &error));
+        let mut reading = ask()?;
+        show(&mut out, &reading, args.json)?;
+        while let Some(seconds) = args.every {
+            std::thread::sleep(Duration::from_secs(seconds));
+            let newer = ask()?;
+            if !args.json {
+                out.line("")?;
+            }
+            show(&mut out, &newer.since(&reading), args.json)?;
+            reading = newer;
         }
-        show(&mut out, &newer.since(&reading), args.json)?;
-        reading = newer;
-    }
-    Ok(OK)
+        Ok(OK)
+    })
 }
 
 /// Counters and operations at a moment.
 struct Reading {
-    stats: Vec<Stat>,
+    stats: Vec<Metric>,
     operations: Vec<Operation>,
 }
 
 impl Reading {
-    fn of(mount: &OwnedFd) -> io::Result<Reading> {
-        let stats = stats_of(mount)?;
-        // A server of an older version has none.
-        let operations = match operations_of(mount) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Vec::new(),
-            operations => operations?,
+    fn of(session: &Session) -> shoal::raw::Result<Reading> {
+        let (calls, who) = (session.calls(), &session.who);
+        let operations = match session.direct() {
+            // There have been those of this command alone.
+            Some(_) => Vec::new(),
+            None => calls.all_operations(who)?,
         };
-        Ok(Reading { stats, operations })
+        Ok(Reading { stats: calls.all_metrics(who)?, operations })
     }
 
     fn since(&self, before: &Reading) -> Reading {
@@ -74,12 +67,12 @@ impl Reading {
 }
 
 /// Returns the increase of each counter; gauges as they are now.
-fn added(before: &[Stat], now: &[Stat]) -> Vec<Stat> {
-    let since = |stat: &Stat| match before.iter().find(|it| it.name == stat.name) {
+fn added(before: &[Metric], now: &[Metric]) -> Vec<Metric> {
+    let since = |stat: &Metric| match before.iter().find(|it| it.name == stat.name) {
         Some(it) if !stat.gauge => stat.value.saturating_sub(it.value),
         _ => stat.value,
     };
-    now.iter().map(|stat| Stat { value: since(stat), ..stat.clone() }).collect()
+    now.iter().map(|stat| Metric { value: since(stat), ..stat.clone() }).collect()
 }
 
 fn show(out: &mut Out, reading: &Reading, is_json: bool) -> Result<()> {
@@ -91,7 +84,7 @@ fn show(out: &mut Out, reading: &Reading, is_json: bool) -> Result<()> {
     let name_width = stats.iter().map(|stat| stat.name.len()).max().unwrap_or(0);
     let width = stats.iter().map(|stat| stat.value.to_string().len()).max().unwrap_or(0);
     for stat in stats {
-        let Stat { name, value, what, .. } = stat;
+        let Metric { name, value, what, .. } = stat;
         out.line(&format!("{name:name_width$}  {value:>width$}  {what}"))?;
     }
     for (group, title) in [
@@ -110,7 +103,7 @@ fn show(out: &mut Out, reading: &Reading, is_json: bool) -> Result<()> {
     out.flush()
 }
 
-fn json(stats: &[Stat], operations: &[Operation]) -> Object {
+fn json(stats: &[Metric], operations: &[Operation]) -> Object {
     let of = |gauge| -> BTreeMap<&str, u64> {
         let some = stats.iter().filter(move |stat| stat.gauge == gauge);
         some.map(|stat| (&*stat.name, stat.value)).collect()
@@ -129,7 +122,7 @@ mod tests {
 
     #[test]
     fn counters_are_compared_and_gauges_are_not() {
-        let stat = |name, value, gauge| Stat { name, value, what: "what".into(), gauge };
+        let stat = |name, value, gauge| Metric { name, value, what: "what".into(), gauge };
         let before = [stat("a".into(), 5, false), stat("b".into(), 7, true)];
         let now = [stat("a".into(), 8, false), stat("b".into(), 6, true)];
         let values: Vec<u64> = added(&before, &now).iter().map(|stat| stat.value).collect();

@@ -1,18 +1,16 @@
 //! `shoal subvolume`: several trees in one volume, each with inode numbers of its own.
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::fs::{Mode, chmod};
 use shoal::raw::{Caller, Code, Error, RootInfo, SetAttr, Volume};
 
 use crate::args::{
     SubvolumeArgs, SubvolumeCommand, SubvolumeCreateArgs, SubvolumeDeleteArgs, SubvolumeListArgs,
 };
-use crate::direct;
 use crate::failure::{Failure, OK, Reason, Result};
 use crate::in_mount::error_of;
 use crate::interrupt;
@@ -36,16 +34,20 @@ pub(crate) fn run(args: &SubvolumeArgs) -> Result<u8> {
     }
 }
 
+/// Works on a volume, or on the mount whose top a directory is.
+fn on<T>(place: &Path, access: Access, work: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
+    mounted::at(place, access, |session| {
+        if place.is_dir() && !shoal_fuse::is_mounted(place) {
+            let reason = "is below a mount (name the directory that the volume is mounted on)";
+            return Err(Failure::usage(place.display(), reason));
+        }
+        work(session)
+    })
+}
+
 fn create(args: &SubvolumeCreateArgs) -> Result<u8> {
     let name = args.name.as_bytes();
-    if args.volume.is_dir() {
-        let (mode, umask) = (args.mode.unwrap_or(0o777), direct::umask());
-        let umask = if args.mode.is_some() { 0 } else { umask };
-        return in_mount(&args.volume, name, |top| {
-            shoal_fuse::make_subvolume(top, name, mode, umask)
-        });
-    }
-    Session::with(&args.volume, Access::Write, |session| {
+    on(&args.volume, Access::Write, |session| {
         let umask = if args.mode.is_some() { 0 } else { session.who.umask };
         let who = Caller { umask, ..session.who.clone() };
         let make = || {
@@ -53,24 +55,26 @@ fn create(args: &SubvolumeCreateArgs) -> Result<u8> {
             let made = session.opened(calls.make_subvolume(&who, name, mode)?);
             // A top with the set-group-id bit gives its group to new directories; the mode was
             // asked for.
-            if args.mode.is_some_and(|mode| made.attr.mode & 0o7777 != mode) {
-                let set = SetAttr { mode: args.mode, ..SetAttr::default() };
-                calls.set_attr(&who, made.node, b"", false, set)?;
+            match args.mode.filter(|mode| made.attr.mode & 0o7777 != *mode) {
+                None => {}
+                Some(mode) if args.volume.is_dir() => {
+                    // The node was closed with the call.
+                    let path = args.volume.join(OsStr::from_bytes(name));
+                    chmod(path, Mode::from_raw_mode(mode)).map_err(|os| error_of(os.into()))?;
+                }
+                Some(_) => {
+                    let set = SetAttr { mode: args.mode, ..SetAttr::default() };
+                    calls.set_attr(&who, made.node, b"", false, set)?;
+                }
             }
             Ok(OK)
         };
-        make().map_err(|e| refused(&session.path, name, &e))
+        make().map_err(|e| refused(session, name, &e))
     })
 }
 
 fn list(args: &SubvolumeListArgs) -> Result<u8> {
-    let roots = match args.volume.is_dir() {
-        true => mounted::ask(&args.volume, |mount| shoal_fuse::subvolumes_of(mount))?,
-        false => Session::with(&args.volume, Access::Read, |session| {
-            let all = session.calls().subvolumes(&session.who);
-            all.map_err(|e| Failure::volume(args.volume.display(), &e))
-        })?,
-    };
+    let roots = mounted::at(&args.volume, Access::Read, all)?;
     let mut out = Out::new();
     if !args.json && !roots.is_empty() {
         out.heading(&format!("{:>5} {:>12}  NAME", "ID", "INODES"))?;
@@ -92,25 +96,25 @@ fn list(args: &SubvolumeListArgs) -> Result<u8> {
     Ok(OK)
 }
 
+/// Returns all subvolumes.
+fn all(session: &Session) -> Result<Vec<RootInfo>> {
+    session.calls().all_subvolumes(&session.who).map_err(|e| mounted::failed(session, &e))
+}
+
 fn delete(args: &SubvolumeDeleteArgs) -> Result<u8> {
     let name = args.name.as_bytes();
-    if args.volume.is_dir() {
-        return delete_in_mount(args, name);
-    }
-    let said = Session::with(&args.volume, Access::Write, |session| {
+    let said = on(&args.volume, Access::Write, |session| {
         let (calls, who) = (session.calls(), &session.who);
-        calls.delete_subvolume(who, name).map_err(|e| refused(&session.path, name, &e))?;
-        // Freeing takes time, and may be interrupted.
-        calls.sync(who).map_err(|e| Failure::volume(args.volume.display(), &e))?;
+        calls.delete_subvolume(who, name).map_err(|e| refused(session, name, &e))?;
         let label = location::label(&args.volume, &location::join(b"/", name));
+        if !args.volume.is_dir() {
+            // Freeing takes time, and may be interrupted.
+            calls.sync(who).map_err(|e| mounted::failed(session, &e))?;
+        }
         let Some(volume) = session.direct() else {
             // Its server does it.
             if args.wait {
-                let left = || {
-                    let all = calls.subvolumes(who);
-                    all.map_err(|e| Failure::volume(args.volume.display(), &e))
-                };
-                wait_until_free(&left, &label)?;
+                wait_until_free(&|| all(session), &label)?;
             }
             return Ok(deleted(&label, args.wait));
         };
@@ -124,36 +128,6 @@ fn delete(args: &SubvolumeDeleteArgs) -> Result<u8> {
     })?;
     let mut out = Out::new();
     out.line(&said)?;
-    out.flush()?;
-    Ok(OK)
-}
-
-/// Asks the server of a mount, whose top `dir` must be, about a subvolume by name.
-fn in_mount(dir: &Path, name: &[u8], ask: impl FnOnce(&OwnedFd) -> io::Result<()>) -> Result<u8> {
-    let top = mounted::open(dir)?;
-    if shoal_fuse::is_in_mount(&top) && !shoal_fuse::is_mounted(dir) {
-        let reason = "is below a mount (name the directory that the volume is mounted on)";
-        return Err(Failure::usage(dir.display(), reason));
-    }
-    match ask(&top) {
-        Ok(()) => Ok(OK),
-        Err(error) if mounted::is_not_ours(&error) => Err(mounted::refused(dir, error)),
-        Err(error) => match Errno::from_io_error(&error) {
-            Some(Errno::PERM | Errno::PROTONOSUPPORT) => Err(mounted::refused(dir, error)),
-            _ => Err(refused(dir, name, &error_of(error))),
-        },
-    }
-}
-
-fn delete_in_mount(args: &SubvolumeDeleteArgs, name: &[u8]) -> Result<u8> {
-    in_mount(&args.volume, name, |top| shoal_fuse::delete_subvolume(top, name))?;
-    let label = location::label(&args.volume, &location::join(b"/", name));
-    if args.wait {
-        let left = || mounted::ask(&args.volume, |mount| shoal_fuse::subvolumes_of(mount));
-        wait_until_free(&left, &label)?;
-    }
-    let mut out = Out::new();
-    out.line(&deleted(&label, args.wait))?;
     out.flush()?;
     Ok(OK)
 }
@@ -205,7 +179,8 @@ fn free(volume: &Volume) -> Result<(), Reason> {
 }
 
 /// Failure to make or delete a subvolume, with the remedy.
-fn refused(volume: &Path, name: &[u8], error: &Error) -> Failure {
+fn refused(session: &Session, name: &[u8], error: &Error) -> Failure {
+    let volume = &session.path;
     let label = location::label(volume, &location::join(b"/", name));
     let is_name = !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/');
     match error.code() {
@@ -237,6 +212,7 @@ fn refused(volume: &Path, name: &[u8], error: &Error) -> Failure {
             format!("{error} (remove something, or delete a subvolume with --wait)"),
         ),
         Code::ReadOnly => Failure::usage(volume.display(), format!("{error} (see shoal info)")),
+        Code::NotPermitted => mounted::failed(session, error),
         _ => Failure::failed(label, error),
     }
 }

@@ -15,23 +15,43 @@ use std::time::Duration;
 
 use crate::accounts::Accounts;
 use crate::args::TopArgs;
-use crate::failure::{OK, Result};
+use crate::failure::{Failure, OK, Result};
 use crate::mounted;
+use crate::mounts;
 use crate::output::Out;
+use crate::session::{Access, Session};
+use crate::tags;
 use interval::{Interval, Reading};
 use screen::Theme;
 
 pub(crate) use interval::process;
 
-/// Shows a mount until interrupted, or once.
+/// Finds the server of a mount, or of a volume.
+fn served(args: &TopArgs) -> Result<Session> {
+    let place = tags::resolve(&args.directory)?;
+    let place = mounts::of_volume(&place).unwrap_or(place);
+    if place.is_dir() {
+        return mounted::session(&place);
+    }
+    let session = Session::open(&place, Access::Read)?;
+    match session.direct() {
+        None => Ok(session),
+        Some(_) => {
+            let what = "is neither mounted nor served, so nothing happens in it";
+            Err(Failure::usage(place.display(), what))
+        }
+    }
+}
+
+/// Shows a mount, or a volume that is served, until interrupted, or once.
 pub(crate) fn run(args: &TopArgs) -> Result<u8> {
-    let mount = mounted::open(&args.directory)?;
+    let session = served(args)?;
     let accounts = Accounts::of_this_machine();
-    let ask = || Reading::of(&mount).map_err(|error| mounted::refused(&args.directory, error));
+    let ask = || Reading::of(&session).map_err(|error| mounted::failed(&session, &error));
     let mut before = ask()?;
     let is_terminal = io::stdout().is_terminal() && !args.once && !args.json;
     if let (true, Some(theme)) = (is_terminal, Theme::of_this_terminal()) {
-        return live::run(args, mount, before, &accounts, theme);
+        return live::run(args, session, before, &accounts, theme);
     }
     let mut out = Out::new();
     loop {

@@ -7,14 +7,14 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use shoal::raw::{Ino, Time};
+use shoal::raw::{Caller, Ino, Time};
 use shoal_bench::replay::record::{Head, Record, Tail, VERSION};
-use shoal_fuse::{Facts, Traced, Tracer, names_of};
+use shoal_fuse::{Facts, Traced, Tracer};
+use shoal_session::{Calls, Node};
 
 use crate::accounts::Accounts;
 use crate::args::TraceArgs;
@@ -37,21 +37,22 @@ const DEPTH_MAX: usize = 4096;
 
 /// Shows operations until interrupted, or as many as wanted.
 pub(crate) fn run(args: &TraceArgs) -> Result<u8> {
-    let mount = mounted::open(&args.directory)?;
+    let session = mounted::session(&args.directory)?;
+    let mount = session.calls();
     let accounts = Accounts::of_this_machine();
     let mut filter = Filter::new(args, &accounts)?;
-    let refused = |error| mounted::refused(&args.directory, error);
+    let refused = |error| mounted::failed(&session, &error);
     interrupt::defer();
-    let mut tracer = Tracer::begin(&mount).map_err(refused)?;
+    let mut tracer = Tracer::begin(mount).map_err(refused)?;
     let mut sink = Sink::new(args, accounts)?;
-    let mut paths = Paths { mount: &mount, up: HashMap::new(), down: HashMap::new() };
+    let mut paths = Paths { mount, up: HashMap::new(), down: HashMap::new() };
     let (begun, mut told, mut page) = (Instant::now(), 0, Vec::new());
     let is_over = || {
         let is_late = args.seconds.is_some_and(|seconds| begun.elapsed().as_secs() >= seconds);
         is_late || interrupt::pending().is_some()
     };
     'all: while !is_over() {
-        let any = tracer.read(&mount, &mut |traced| page.push(traced)).map_err(refused)?;
+        let any = tracer.read(mount, &mut |traced| page.push(traced)).map_err(refused)?;
         for traced in page.drain(..) {
             // Paths take questions: only what may be wanted has them looked up.
             let record = filter.may_want(&traced).then(|| paths.record(&traced));
@@ -331,7 +332,7 @@ fn set(record: &Record) -> String {
 
 /// Paths of inodes.
 struct Paths<'a> {
-    mount: &'a OwnedFd,
+    mount: &'a dyn Calls,
     /// Directory and name of each inode; `None`: it is the top, or has none.
     up: HashMap<u64, Option<(u64, Vec<u8>)>>,
     /// Inode of each of these names.
@@ -420,7 +421,7 @@ impl Paths<'_> {
         if let Some(known) = self.up.get(&ino) {
             return Some(known.clone());
         }
-        let found = names_of(self.mount, Some(Ino(ino))).ok()?;
+        let found = self.mount.links(&Caller::root(), Node::TOP, Some(Ino(ino)), 0).ok()?;
         let (dir, name) = match found.links.first() {
             _ if found.is_top => {
                 self.up.insert(ino, None);
@@ -496,7 +497,7 @@ mod tests {
     use super::*;
 
     /// Paths of a mount that does not answer.
-    fn paths(mount: &OwnedFd) -> Paths<'_> {
+    fn paths(mount: &dyn Calls) -> Paths<'_> {
         let up = HashMap::from([(1, None)]);
         Paths { mount, up, down: HashMap::new() }
     }
@@ -509,8 +510,8 @@ mod tests {
 
     #[test]
     fn paths_follow_what_is_made_moved_and_removed() {
-        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
-        let mut paths = paths(&mount);
+        let mount = shoal_fuse::calls_by(File::open("/dev/null").expect("opens").into());
+        let mut paths = paths(&*mount);
         let mut path = |op: &str, node, names: &[&str], other| {
             let traced = traced(op, node, names, other);
             let record = paths.record(&traced);
@@ -532,10 +533,10 @@ mod tests {
 
     #[test]
     fn a_name_that_is_not_text_has_its_digits() {
-        let mount = OwnedFd::from(File::open("/dev/null").expect("opens"));
+        let mount = shoal_fuse::calls_by(File::open("/dev/null").expect("opens").into());
         let mut odd = traced("symlink", 1, &["x", "y"], 9);
         odd.names[1] = vec![0xff];
-        let record = paths(&mount).record(&odd);
+        let record = paths(&*mount).record(&odd);
         assert_eq!(
             (record.target.as_deref(), record.target_bytes.as_deref()),
             (Some("\\xff"), Some("ff"))

@@ -209,7 +209,12 @@ fn a_replica_shows_what_its_owner_has_made_durable() {
          soon 'grep -q three n/a/b/file' && soon 'test -e n/a/new' && soon 'ls n/a | grep -q new' \
          && soon 'grep -q three /proc/self/fd/3'",
     );
+    // By sessions, each call on the newest view.
+    soon("shoal changes n | grep -q a/b/file; shoal ls -lR n | grep -q new; shoal du n >/dev/null");
     soon("mv m/a/b m/c && rm m/a/new && shoal sync m && soon 'test -e n/c/file -a ! -e n/a/new'");
+    soon("soon 'shoal changes n | grep -q c/file'");
+    scratch.shoal(["rm", "-r", "n/c"]).fails(1, &["n/c", "read-only"]);
+    assert!(scratch.shoal(["info", "n"]).ok().contains("options"));
     assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));
     soon("setfattr -n user.k -v v m/c/file && shoal sync m && soon 'getfattr -n user.k n/c/file'");
     scratch.shoal(["umount", "m"]).ok();
@@ -237,6 +242,7 @@ fn a_standby_takes_over_from_an_owner_that_was_killed() {
              sync n/mine && test $(ls n | wc -l) = 300 && ls /proc/self/fd/4/ | grep -q mine"
         ))
         .ok();
+    scratch.shell("shoal changes n | grep -q mine && mkdir n/tree && shoal rm -r n/tree").ok();
     scratch.shell("umount -l m").ok();
     scratch.shoal(["remount", "--promote", "n"]).ok();
     scratch.shoal(["umount", "n"]).ok();

@@ -322,7 +322,7 @@ fn a_trace_is_filtered_and_replayed() {
     end(&scratch);
 }
 
-fn get(mut stream: impl Read + Write, path: &str) -> String {
+pub(crate) fn get(mut stream: impl Read + Write, path: &str) -> String {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("write");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("read");

@@ -2,9 +2,11 @@
 
 use crate::common::{Scratch, has_gnu};
 use crate::keeper::kill_server_of;
+use crate::monitor::get;
 use rustix::process::{Pid, Signal, kill_process};
 use shoal::{Credentials, FileOptions, Volume};
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -197,6 +199,83 @@ fn commands_do_the_same_by_a_session() {
     for place in ["direct", "served"] {
         scratch.shell(&format!("cd {place} && shoal fsck v")).ok();
     }
+}
+
+/// A volume that is served is watched and maintained as a mounted one is.
+#[test]
+fn a_served_volume_is_watched_and_maintained() {
+    let scratch = Scratch::with_volume();
+    let metrics = scratch.path("metrics");
+    let place = &format!("unix:{}", metrics.display());
+    for keeper in ["on", "off"] {
+        let serving =
+            Serving::begin(&scratch, &["serve", "v", "--keeper", keeper, "--metrics", place]);
+        scratch.shell("echo text | shoal cp - v:/file && shoal mkdir v:/dir").ok();
+        let volume = Volume::connect(&serving.socket).expect("connected");
+        let root = volume.root(Credentials::current());
+        let held = root.create("held").expect("made");
+        root.remove_file("held").expect("removed");
+        let info = scratch.shoal(["info", "v"]).ok();
+        assert!(info.contains("writable") && info.contains("yes"), "{info}");
+        scratch.shoal(["info", "--json", "v"]).ok();
+        let stats = scratch.shoal(["stats", "v"]).ok();
+        assert!(stats.contains("journal_writes") && stats.contains("calls of the lib"), "{stats}");
+        assert!(scratch.shoal(["orphans", "v"]).ok().contains("/held"), "it is open");
+        scratch.shoal(["label", "v", keeper]).ok();
+        assert_eq!(scratch.shoal(["label", "v"]).ok(), format!("{keeper}\n"));
+        assert!(scratch.shoal(["trim", "v"]).ok().starts_with("discarded "));
+        assert!(scratch.shoal(["scrub", "v"]).ok().starts_with("v: clean; read "));
+        assert!(scratch.shoal(["df", "v"]).ok().contains('v'));
+        let top = scratch.shoal(["top", "--once", "--every", "1", "v"]).ok();
+        assert!(top.contains("process"), "{top}");
+        let text = get(UnixStream::connect(&metrics).expect("connect"), "/metrics");
+        assert!(text.contains("shoal_health{state=\"ok\"} 1"), "{text}");
+        drop((held, root, volume));
+        assert_eq!(serving.end(Signal::TERM), Some(0));
+        scratch.shoal(["top", "--once", "v"]).fails(2, &["v", "neither mounted nor served"]);
+        scratch.shoal(["rm", "-r", "v:/file", "v:/dir"]).ok();
+        scratch.shoal(["fsck", "v"]).ok();
+    }
+    // An address that cannot be: before the volume is opened.
+    scratch.shoal(["serve", "v", "--metrics", "9500"]).fails(2, &["--metrics", "needs an address"]);
+}
+
+/// Another program goes on with the sessions of a volume that is served.
+#[test]
+fn another_program_takes_a_served_volume_over() {
+    let scratch = Scratch::with_volume();
+    let serving = Serving::begin(&scratch, &["serve", "v"]);
+    let server = || {
+        let info = scratch.shoal(["info", "--json", "v"]).ok();
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        assert_eq!(info["keeper"].as_u64(), Some(serving.pid().into()));
+        info["server"].as_u64().expect("a process")
+    };
+    let first = server();
+    let volume = Volume::connect(&serving.socket).expect("connected");
+    let root = volume.root(Credentials::current());
+    let options = FileOptions::new().read(true).write(true).create_new(true);
+    let file = options.open(&root, "gone").expect("made");
+    root.remove_file("gone").expect("removed");
+    for round in 0..3u64 {
+        let before = server();
+        scratch.shoal(["remount", "--takeover", "v"]).ok();
+        assert_ne!(server(), before);
+        file.write_all_at(b"text", round * 4).expect("written");
+        root.write(format!("{round}"), b"whole").expect("written");
+    }
+    assert_ne!(server(), first);
+    let mut read = [0; 12];
+    file.read_exact_at(&mut read, 0).expect("read");
+    assert_eq!(&read, b"texttexttext");
+    drop((file, root, volume));
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    assert_eq!(scratch.shoal(["ls", "v"]).ok(), "0\n1\n2\n");
+    scratch.shoal(["fsck", "v"]).ok();
+    scratch.shoal(["remount", "--takeover", "v"]).fails(1, &["v", "neither mounted nor served"]);
+    let serving = Serving::begin(&scratch, &["serve", "v", "--keeper", "off"]);
+    scratch.shoal(["remount", "--takeover", "v"]).fails(1, &["v", "has no keeper"]);
+    assert_eq!(serving.end(Signal::TERM), Some(0));
 }
 
 /// Calls that had returned are there, synced or not.

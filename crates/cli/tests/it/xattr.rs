@@ -292,8 +292,11 @@ fn a_volume_without_parent_pointers_says_so() {
     let scratch = Scratch::new();
     scratch.shoal(["mkfs", "v", "--size", common::SIZE, "--parent", "off"]).ok();
     assert!(!scratch.shoal(["info", "v"]).ok().contains("parent-pointers"));
-    scratch.shoal(["path", "v", "1"]).fails(2, &["v", "no parent pointers", "mkfs --parent off"]);
-    scratch.shoal(["parents", "v:/"]).fails(2, &["v", "no parent pointers"]);
+    scratch.shoal(["mkdir", "v:/d"]).ok();
+    let dir = ino(&scratch, "v:/d");
+    scratch.shoal(["path", "v", &dir]).fails(2, &["v", "no parent pointers", "mkfs --parent off"]);
+    scratch.shoal(["parents", "v:/d"]).fails(2, &["v", "no parent pointers"]);
+    assert_eq!(scratch.shoal(["path", "v", "1"]).ok(), "/\n", "the top needs none");
 }
 
 /// Mounts in the foreground, so that the server can be killed.

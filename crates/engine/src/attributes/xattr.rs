@@ -18,6 +18,9 @@ use shoal_format::item::Item;
 use shoal_itable::Locked;
 use shoal_txn::Txn;
 
+/// Attribute with the version of a file ([`crate::Attr::version`]), in decimal. It can only be
+/// read, and is not listed, as those of Ceph (`ceph.*`).
+const VERSION: &[u8] = b"shoal.version";
 /// Maximum bytes of a full name.
 const FULL_NAME_MAX: usize = 255;
 /// Estimated bytes that a change of an attribute needs in addition to its value.
@@ -70,7 +73,8 @@ fn check_full_name(full: &[u8]) -> Result<()> {
 }
 
 impl Attributes<'_> {
-    /// Returns the value of an attribute; `ENODATA` if there is none of that name.
+    /// Returns the value of an attribute; `ENODATA` if there is none of that name. `shoal.version`
+    /// has the version of the file ([`crate::Attr::version`]), in decimal.
     ///
     /// # Errors
     /// `ERANGE` for a name that is empty or longer than 255 bytes, `EOPNOTSUPP` for an unknown
@@ -81,6 +85,10 @@ impl Attributes<'_> {
 
     fn value_of(self, who: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         check_full_name(name)?;
+        if name == VERSION {
+            let version = self.getattr(ino)?.version;
+            return Ok(version.to_string().into_bytes());
+        }
         let found = self.0.reading_first(|| {
             let inode = self.0.inode(ino)?;
             let _section = Section::begin();

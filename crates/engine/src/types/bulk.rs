@@ -137,6 +137,8 @@ pub struct Stat {
     pub ctime: Time,
     /// Birth.
     pub btime: Time,
+    /// Version ([`Attr::version`]), valid with [`Fields::CTIME`].
+    pub version: u64,
 }
 
 impl Stat {
@@ -149,7 +151,7 @@ impl Stat {
     /// Returns all attributes; `None` if some are not valid.
     pub fn attr(&self) -> Option<Attr> {
         let Stat { ino, generation, mode, nlink, uid, gid, rdev, size, blocks, .. } = *self;
-        let Stat { valid, atime, mtime, ctime, btime, .. } = *self;
+        let Stat { valid, atime, mtime, ctime, btime, version, .. } = *self;
         let kind = FileKind::from_mode(mode).filter(|_| valid == Fields::ALL)?;
         let (ino, generation) = (Ino(ino), Generation(generation));
         Some(Attr {
@@ -167,6 +169,7 @@ impl Stat {
             mtime,
             ctime,
             btime,
+            version,
         })
     }
 }
@@ -175,7 +178,7 @@ impl From<Attr> for Stat {
     fn from(attr: Attr) -> Stat {
         let Attr { mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, .. } =
             attr;
-        let (ino, generation) = (attr.ino.0, attr.generation.0);
+        let (ino, generation, version) = (attr.ino.0, attr.generation.0, attr.version);
         Stat {
             valid: Fields::ALL,
             ino,
@@ -191,6 +194,7 @@ impl From<Attr> for Stat {
             mtime,
             ctime,
             btime,
+            version,
         }
     }
 }

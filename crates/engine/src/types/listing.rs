@@ -229,6 +229,7 @@ mod tests {
             mtime: Time::default(),
             ctime: Time::default(),
             btime: Time::default(),
+            version: 0,
         };
         let passing = |filter: Filter| -> Vec<u64> {
             [0, 1, 2, u64::MAX].into_iter().filter(|n| filter.passes_inode(&attr(*n))).collect()

@@ -1,41 +1,23 @@
 //! Facts about a mounted volume, and the change of the mount's options.
 
-use super::{Call, find};
+use super::{calls_by, find};
 use crate::mount::{code_of, kernel, options::MountOptions, refused};
-use crate::protocol::control::{Kind, NO_ATIME, READ_ONLY};
 use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno as Os;
-use shoal::raw::{Code, Error, Label, Result};
+use shoal::raw::{Caller, Code, Error, Result};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Returns the facts about the mount that `opened` is in, by name; a server of another version may
-/// know others.
+/// Returns the facts about the mount that an open file is in, by name; a server of another version
+/// may know others.
 ///
 /// # Errors
-/// `EPERM` unless the caller is the superuser or the user who mounted, `EINVAL` when the server is
-/// of a version that does not know the question, `ENOTTY` when this is no mount of Shoal.
-pub fn facts_of(opened: impl AsFd) -> io::Result<BTreeMap<String, String>> {
-    let mut facts = BTreeMap::new();
-    Call::new(Kind::Facts, 0).list(opened, &mut |entry| {
-        let [name, value] = entry.texts.map(|text| String::from_utf8_lossy(text).into_owned());
-        facts.insert(name, value);
-    })?;
-    Ok(facts)
-}
-
-/// Changes the label of the volume in the mount that `opened` is in. It is durable on return.
-///
-/// # Errors
-/// `EPERM` unless the caller is the superuser or the user who mounted, and in a mount of one
-/// subvolume; `EROFS` when the volume or the mount is read-only, `ENOTTY` when this is no mount of
-/// Shoal.
-pub fn set_label(opened: impl AsFd, label: Label) -> io::Result<()> {
-    let mut call = Call::new(Kind::SetLabel, 0);
-    call.name(label.as_str().as_bytes())?;
-    call.send(opened)
+/// `EPERM` unless the caller is the superuser or the user who mounted, `EINVAL` when this is no
+/// mount of Shoal.
+pub fn facts_of(opened: OwnedFd) -> Result<BTreeMap<String, String>> {
+    Ok(calls_by(opened).all_facts(&Caller::root())?.into_iter().collect())
 }
 
 /// Changes the options of the mount on `dir`: the words of a list for `-o`, as mount(8) passes
@@ -50,24 +32,26 @@ pub fn set_label(opened: impl AsFd, label: Label) -> io::Result<()> {
 pub fn remount(dir: &Path, list: &[String]) -> Result<()> {
     let dir = find(dir)?;
     let what = format!("cannot remount {}", dir.display());
-    let failed = |error: io::Error| refused(code_of(&error), &what, &error);
-    let top = open_top(&dir).map_err(failed)?;
-    let facts = facts_of(&top).map_err(failed)?;
+    let top = open_top(&dir).map_err(|error| refused(code_of(&error), &what, &error))?;
+    let (calls, who) = (calls_by(top), Caller::root());
+    let failed = |error: Error| Error::refused(error.code(), format!("{what}: {error}"));
+    let facts = calls.all_facts(&who).map_err(failed)?;
+    let facts: BTreeMap<String, String> = facts.into_iter().collect();
     let now = MountOptions::served(facts.get("options").map_or("", String::as_str))?;
     let (read_only, noatime) = (is_yes(&facts, "read_only"), is_yes(&facts, "noatime"));
     let now = MountOptions { read_only, noatime, ..now };
     let wanted = now.changed_by(list, &what)?;
-    let flags =
-        if wanted.read_only { READ_ONLY } else { 0 } | if wanted.noatime { NO_ATIME } else { 0 };
     let ask = || {
-        let mut call = Call::new(Kind::Remount, flags);
-        call.send(&top).map_err(|error| match Os::from_io_error(&error) {
-            Some(Os::ROFS) => Error::refused(Code::ReadOnly, why_read_only(&what, &top, &facts)),
-            Some(Os::BUSY) => {
+        calls.remount(&who, wanted.read_only, wanted.noatime).map_err(|error| match error.code() {
+            Code::ReadOnly => {
+                let reason = calls.read_only_reason(&who).ok().flatten().unwrap_or_default();
+                Error::refused(Code::ReadOnly, why_read_only(&what, &reason, &facts))
+            }
+            Code::Busy => {
                 let message = format!("{what}: a change of a tree is in progress: try again later");
                 Error::refused(Code::Busy, message)
             }
-            _ => refused(code_of(&error), &what, &error),
+            _ => failed(error),
         })
     };
     let tell_kernel = || {
@@ -117,13 +101,12 @@ fn is_yes(facts: &BTreeMap<String, String>, name: &str) -> bool {
 }
 
 /// Returns the message for a mount that cannot become writable.
-fn why_read_only(what: &str, top: &OwnedFd, facts: &BTreeMap<String, String>) -> String {
+fn why_read_only(what: &str, reason: &str, facts: &BTreeMap<String, String>) -> String {
     if is_yes(facts, "opened_read_only") {
         return format!(
             "{what} for writing: its server has opened the volume read-only: unmount it, and mount \
              it again without ro"
         );
     }
-    let reason = super::read_only_reason_of(top).ok().flatten().unwrap_or_default();
     format!("{what} for writing: the volume takes no changes: {reason}")
 }

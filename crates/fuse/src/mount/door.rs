@@ -59,11 +59,7 @@ impl Mount {
             Sessions::Auto => false,
             Sessions::At(_) => true,
         };
-        let opened = match options {
-            MountOptions { follows: true, .. } => Err(no("standby or replica")),
-            _ => self.door(session, options, restored),
-        };
-        match opened {
+        match self.door(session, options, restored) {
             Ok(opened) => *self.door.lock() = Some(opened),
             Err(error) if is_wanted => return Err(error),
             Err(error) => tracing::info!(%error, "no sessions"),
@@ -86,6 +82,10 @@ impl Mount {
             let volume = session.views.keep();
             let socket = match &options.session {
                 Sessions::At(path) => path.clone(),
+                // The volume's own place is that of its owner.
+                _ if options.follows => own_link(device).ok_or_else(|| {
+                    Error::refused(Code::NotFound, "sessions: there is no place for a socket")
+                })?,
                 Sessions::Auto | Sessions::Off => default_socket(&volume.info().id)?,
             };
             Ok((device, socket))
@@ -100,12 +100,16 @@ impl Mount {
         };
         let own = rustix::process::geteuid().as_raw();
         let only = (!options.allow_other).then_some(own);
-        let door = Arc::new(Door::new(session.clone(), device, only, options.writeback));
+        let door = match options.follows {
+            true => Door::of_views(session.clone(), device, only),
+            false => Door::new(session.clone(), device, only, options.writeback),
+        };
+        let door = Arc::new(door);
         let server = match restored {
             Some(restored) => Server::keep(&socket, door, restored)?,
             None => Server::start(&socket, door)?,
         };
-        let link = own_link(device).filter(|_| device != 0);
+        let link = own_link(device).filter(|link| device != 0 && *link != socket);
         if let Some(link) = &link {
             make_folder(link).map_err(|error| io("folder of the link to the socket", error))?;
             // One that a killed server has left.
@@ -120,8 +124,4 @@ impl Mount {
 fn device_of(text: &str) -> Option<u64> {
     let (major, minor) = text.split_once(':')?;
     Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
-}
-
-fn no(option: &str) -> Error {
-    Error::refused(Code::Invalid, format!("sessions cannot be with the mount option {option}"))
 }

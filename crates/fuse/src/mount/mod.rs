@@ -9,6 +9,7 @@ mod monitor;
 pub(crate) mod options;
 mod remount;
 mod rings;
+pub(crate) mod served;
 mod views;
 mod watch;
 

@@ -11,6 +11,7 @@ use crate::table;
 use shoal::raw::{Code, Error, Result};
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::{self, Builder};
 use std::time::Duration;
@@ -38,11 +39,8 @@ impl Mount {
         server: Option<Server>,
     ) -> Result<()> {
         self.note_options(session, options);
-        let Some(server) = server else { return Ok(()) };
-        let failed = |error: io::Error| {
-            Error::refused(Code::Io, format!("cannot start the server of metrics: {error}"))
-        };
-        self.begin(session, move |_| Some(server)).map_err(failed)
+        self.monitor = show(session, server)?;
+        Ok(())
     }
 
     /// As [`Mount::show`], for a server that goes on with a mount: one that gets no address serves
@@ -50,40 +48,56 @@ impl Mount {
     pub(super) fn show_later(&mut self, session: &Arc<Session>, options: &MountOptions) {
         self.note_options(session, options);
         let Some(address) = options.metrics.clone() else { return };
-        if let Err(error) = self.begin(session, move |end| bind_soon(&address, end)) {
-            tracing::warn!(%error, "no metrics");
-        }
+        self.monitor = show_soon(session, address);
     }
 
     fn note_options(&self, session: &Session, options: &MountOptions) {
-        if let Some(slow) = options.slow {
-            session.observer.slow.set(slow);
-        }
         let entry = table::mount_at(&self.dir).ok().flatten();
-        // It fails only if it has been set already.
-        let _ = session.observer.config.set(Config {
-            directory: self.dir.clone(),
-            source: entry.map(|entry| entry.source.display().to_string()).unwrap_or_default(),
-            options: serde_json::to_value(options).unwrap_or_default(),
-        });
+        let source = entry.map(|entry| entry.source.display().to_string()).unwrap_or_default();
+        note(session, options, &self.dir, source);
     }
+}
 
-    fn begin(
-        &mut self,
-        session: &Arc<Session>,
-        server: impl FnOnce(&UnixStream) -> Option<Server> + Send + 'static,
-    ) -> io::Result<()> {
-        let (end, other) = UnixStream::pair()?;
-        let session: Weak<Session> = Arc::downgrade(session);
-        let serve = move || {
-            let Some(server) = server(&other) else { return };
-            tracing::info!(address = %server.address(), "metrics");
-            server.serve(&MountPages::new(session, server.address()), &other);
-        };
-        Builder::new().name("shoal-metrics".into()).spawn(serve)?;
-        self.monitor = Some(Monitor(end));
-        Ok(())
+/// Notes the options of a server at a place, for its reports.
+pub(super) fn note(session: &Session, options: &MountOptions, place: &Path, source: String) {
+    if let Some(slow) = options.slow {
+        session.observer.slow.set(slow);
     }
+    // It fails only if it has been set already.
+    let _ = session.observer.config.set(Config {
+        directory: place.to_owned(),
+        source,
+        options: serde_json::to_value(options).unwrap_or_default(),
+    });
+}
+
+/// Begins to report, if there is a server for it.
+pub(super) fn show(session: &Arc<Session>, server: Option<Server>) -> Result<Option<Monitor>> {
+    let failed = |error: io::Error| {
+        Error::refused(Code::Io, format!("cannot start the server of metrics: {error}"))
+    };
+    server.map(|server| begin(session, move |_| Some(server)).map_err(failed)).transpose()
+}
+
+/// Begins to report as soon as the address is free; a server that gets none goes on without.
+pub(super) fn show_soon(session: &Arc<Session>, address: Address) -> Option<Monitor> {
+    let begun = begin(session, move |end| bind_soon(&address, end));
+    begun.inspect_err(|error| tracing::warn!(%error, "no metrics")).ok()
+}
+
+fn begin(
+    session: &Arc<Session>,
+    server: impl FnOnce(&UnixStream) -> Option<Server> + Send + 'static,
+) -> io::Result<Monitor> {
+    let (end, other) = UnixStream::pair()?;
+    let session: Weak<Session> = Arc::downgrade(session);
+    let serve = move || {
+        let Some(server) = server(&other) else { return };
+        tracing::info!(address = %server.address(), "metrics");
+        server.serve(&MountPages::new(session, server.address()), &other);
+    };
+    Builder::new().name("shoal-metrics".into()).spawn(serve)?;
+    Ok(Monitor(end))
 }
 
 impl Drop for Monitor {

@@ -47,7 +47,8 @@ impl Mount {
     /// have counted.
     ///
     /// # Errors
-    /// Invalid: the mount was made without [`MountOptions::follows`]. Those of starting threads.
+    /// Invalid: the mount was made without [`MountOptions::follows`]. Those of starting threads,
+    /// and of the socket of sessions, if that was asked for.
     pub fn own(&self, volume: Arc<Volume>) -> Result<()> {
         let (session, options, device) = self.followed()?;
         forget_links(&volume, session.top, &session.notices);
@@ -56,7 +57,10 @@ impl Mount {
         find_out(session, device, &self.threads, None)
             .map_err(|error| refused(Code::Io, "cannot start the server's threads", &error))?;
         self.look_after(session, options);
-        Ok(())
+        // Sessions with views end: what they have open was not counted.
+        drop(self.door.lock().take());
+        let options = MountOptions { follows: false, ..options.clone() };
+        self.open_door(session, &options, None)
     }
 
     fn followed(&self) -> Result<(&Arc<Session>, &MountOptions, &OwnedFd)> {

@@ -185,18 +185,14 @@ impl DamageLog {
     }
 
     /// Records the problems of a step of a thread's scrub, with their rules and texts.
-    pub(crate) fn scrub_found<'p>(
-        &self,
-        thread: u32,
-        problems: impl Iterator<Item = (&'p str, &'p str)>,
-    ) {
+    pub(crate) fn scrub_found(&self, thread: u32, problems: &[(String, String)]) {
         let mut state = self.0.lock();
         // One that began before this server, or was replaced, is not counted.
         let Some((.., scrub)) = state.running.get_mut(&thread) else { return };
         for (rule, text) in problems {
             scrub.problems += 1;
             if scrub.first.len() < PROBLEMS_MAX {
-                scrub.first.push((rule.to_owned(), text.to_owned()));
+                scrub.first.push((rule.clone(), text.clone()));
             }
         }
     }
@@ -282,13 +278,13 @@ mod tests {
     fn a_scrub_without_problems_ends_the_state_but_for_reads_during_it() {
         let log = DamageLog::default();
         let read = || log.note(Kind::Data, Ino(1), || None);
-        let problems = || std::iter::repeat_n(("rule", "text"), 40);
+        let problems = vec![("rule".to_owned(), "text".to_owned()); 40];
         read();
         // Not complete: it says nothing.
         log.scrub_begins(1);
         assert!(log.view().is_there() && log.view().scrub.is_none());
         log.scrub_begins(2);
-        log.scrub_found(2, problems());
+        log.scrub_found(2, &problems);
         log.scrub_ends(2);
         let scrub = log.view().scrub.unwrap();
         assert_eq!((scrub.problems, scrub.first.len()), (40, PROBLEMS_MAX));
@@ -301,7 +297,7 @@ mod tests {
         let damage = log.view();
         assert!(!damage.is_there() && damage.files.is_empty() && damage.counts[0].1 == 2);
         // Of a thread whose beginning is not known.
-        log.scrub_found(9, problems());
+        log.scrub_found(9, &problems);
         log.scrub_ends(9);
         assert!(!log.view().is_there());
     }

@@ -14,7 +14,7 @@ use crate::protocol::wire::ReadIn;
 use crate::protocol::{Opcode, Request};
 use parking_lot::Mutex;
 use shoal::raw::shard::shard;
-use shoal_session::Counted;
+use shoal_session::{Counted, Load};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -25,38 +25,13 @@ pub(crate) const PARTS: usize = 8;
 /// Time for which requests are counted after somebody has looked.
 const WATCH: Duration = Duration::from_secs(15);
 
-/// The load of a user or process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Load {
-    /// User, or thread of the caller; [`Load::KERNEL`]: requests that no program has made.
-    pub key: u32,
-    /// User of the last request.
-    pub uid: u32,
-    /// Number of requests.
-    pub requests: u64,
-    /// How many of them may be those of others.
-    pub uncertain: u64,
-    /// Time that they took, in nanoseconds.
-    pub took_ns: u64,
-    /// Bytes read.
-    pub read: u64,
-    /// Bytes written.
-    pub written: u64,
-}
-
-impl Load {
-    /// Key of the kernel's own requests among the processes: what it forgets, releases and writes
-    /// back. They are no user's.
-    pub const KERNEL: u32 = u32::MAX;
-
-    fn add(&mut self, other: &Load) {
-        self.uid = other.uid;
-        self.requests += other.requests;
-        self.uncertain += other.uncertain;
-        self.took_ns += other.took_ns;
-        self.read += other.read;
-        self.written += other.written;
-    }
+fn add(to: &mut Load, other: &Load) {
+    to.uid = other.uid;
+    to.requests += other.requests;
+    to.uncertain += other.uncertain;
+    to.took_ns += other.took_ns;
+    to.read += other.read;
+    to.written += other.written;
 }
 
 /// A table with a bounded number of rows.
@@ -66,7 +41,7 @@ struct Sketch(Vec<Load>);
 impl Sketch {
     fn add(&mut self, load: &Load) {
         if let Some(row) = self.0.iter_mut().find(|row| row.key == load.key) {
-            return row.add(load);
+            return add(row, load);
         }
         if self.0.len() < ROWS {
             self.0.push(*load);
@@ -131,6 +106,7 @@ impl Top {
         let uid = shown_user(header);
         let moved = |op| if answered.op == op { answered.bytes } else { 0 };
         let load = Load {
+            is_process: false,
             key: uid,
             uid,
             requests: 1,
@@ -140,15 +116,17 @@ impl Top {
             written: moved(Opcode::Write),
         };
         let user = (!by_kernel).then_some(&load);
-        self.add(user, &Load { key: if by_kernel { Load::KERNEL } else { header.pid }, ..load });
+        let key = if by_kernel { Load::KERNEL } else { header.pid };
+        self.add(user, &Load { is_process: true, key, ..load });
     }
 
     /// Counts a call of a session.
     pub(crate) fn count_call(&self, call: &Counted) {
         let Counted { pid, uid, took, read, written } = *call;
         let took_ns = took.as_nanos() as u64;
-        let load = Load { key: uid, uid, requests: 1, uncertain: 0, took_ns, read, written };
-        self.add(Some(&load), &Load { key: pid, ..load });
+        let (is_process, requests, uncertain) = (false, 1, 0);
+        let load = Load { is_process, key: uid, uid, requests, uncertain, took_ns, read, written };
+        self.add(Some(&load), &Load { is_process: true, key: pid, ..load });
     }
 
     fn add(&self, user: Option<&Load>, process: &Load) {
@@ -173,8 +151,12 @@ impl Top {
         let mut all = HashMap::<u32, Load>::new();
         for part in &self.parts {
             for row in &table(&part.lock()).0 {
-                let sum = all.entry(row.key).or_insert(Load { key: row.key, ..Load::default() });
-                sum.add(row);
+                let sum = all.entry(row.key).or_insert(Load {
+                    is_process: row.is_process,
+                    key: row.key,
+                    ..Load::default()
+                });
+                add(sum, row);
             }
         }
         let mut rows: Vec<Load> = all.into_values().collect();

@@ -1,27 +1,33 @@
-//! Ioctls: three of our own, each for functions of [`crate::control`], no others.
+//! Ioctls: three of our own, no others.
 //!
-//! | subject of IOCTL_CONTROL ([`crate::protocol::control`]) | who may ask |
-//! | --- | --- |
-//! | counters, histograms of operations, reason for being read-only | everybody: they say nothing of anybody's files |
-//! | removal of a tree | whoever could empty and remove it name by name ([`super::tree`]) |
-//! | a token for a file | whoever has the rights that it shall grant ([`super::share`]) |
-//! | the quota of a file | everybody: `statvfs` says as much |
-//! | setting and removal of quotas | the superuser ([`super::quota`]) |
-//! | change of the mount's options | the superuser ([`super::facts`]) |
-//! | everything else | the superuser and the user whom the server runs as, who can read the volume itself |
+//! [`IOCTL_CALL`] carries a call of the library's table about the mount or the opened file
+//! ([`shoal_session::page`]). Who may make which is decided by the same rules as in a session. The
+//! kernel has checked only that the file is open, so the volume checks permission on every mount.
+//! (Nobody has checked whether the mount is a read-only view of a writable one; a program that
+//! hands such views to others must not rely on them to keep the superuser from this ioctl.)
 //!
-//! The names of a file are for few, because they include names in directories that the caller need
-//! not be allowed to search. Others get EPERM, also for their own files.
+//! The kernel does not interpret an ioctl, and keeps its names for ever. So names that a call has
+//! changed are invalidated ([`crate::notices`]), and the reply waits for that. For a tree:
+//!
+//! | when | another program | the caller |
+//! | --- | --- | --- |
+//! | before the transaction | sees the tree | waits |
+//! | from then until the name has expired in the kernel | still sees the tree by names that the kernel knows, and reads from its cache; the name cannot be made again (`EEXIST`); requests to the server find less and less, and nothing can be made in the top (`ENOENT`) | waits |
+//! | from then until the name is unhashed | sees no such name, but may have to wait until the kernel has dropped the names below | waits |
+//! | after the reply | sees no such name | the same |
+//!
+//! If the kernel takes longer than a second, because the directory's lock is held, the reply goes
+//! out all the same.
 
-use super::{
-    Context, Outcome, facts, inspect, is_owner, observe, parents, quota, scrub, share, subvolume,
-    tree,
-};
-use crate::protocol::control::{Answer, Kind, PAGE, parse};
-use crate::protocol::flags::{IOCTL_CONTROL, IOCTL_SERVER_PID, IOCTL_SYNC};
+use super::{Context, Outcome, is_owner};
+use crate::doors::{local_of, pay_owed};
+use crate::protocol::flags::{IOCTL_CALL, IOCTL_SERVER_PID, IOCTL_SYNC};
 use crate::protocol::reply::put;
 use crate::protocol::wire::{IoctlIn, IoctlOut};
-use crate::protocol::{Errno, Request};
+use crate::protocol::{Errno, Opcode, Request};
+use shoal::raw::{Code, Error};
+use shoal_session::page::{PAGE, Question, put_answer};
+use shoal_session::{Changed, Node};
 
 /// IOCTL.
 pub(crate) fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
@@ -35,79 +41,61 @@ pub(crate) fn ioctl(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
             let end = put(request.body(), 0, &IoctlOut::default())?;
             put(request.body(), end, &cx.session.server())
         }
-        IOCTL_CONTROL if (arg.in_size as usize) < PAGE || (arg.out_size as usize) < PAGE => {
+        IOCTL_CALL if (arg.in_size as usize) < PAGE || (arg.out_size as usize) < PAGE => {
             Err(Errno::EINVAL)
         }
-        IOCTL_CONTROL => {
+        IOCTL_CALL => {
             cx.identify();
-            control(cx, request)
+            call(cx, request)
         }
         _ => Err(Errno::ENOTTY),
     }
 }
 
-fn control(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
-    let (kind, head, name) = parse(request.payload())?;
-    if !may_ask(kind, cx.who.uid) {
-        return Err(Errno::EPERM);
+fn call(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
+    // Not logged: any program can send such a page.
+    let question = Question::parse(request.payload()).map_err(|_| Errno::EINVAL)?;
+    let question = question.ok_or(Errno::EPROTONOSUPPORT)?;
+    let local = local_of(cx.session);
+    let make = || {
+        let _change = match question.may_change() {
+            true => Some(cx.session.about.begin_change().ok_or(Code::ReadOnly)?),
+            false => None,
+        };
+        question.answer(&local, Node(request.node().0), cx.who, is_owner(cx.who.uid))
+    };
+    let answer = make();
+    pay_owed(cx.session);
+    if let Err(error) = &answer {
+        log(cx, request, error);
     }
-    let change = changes(kind).then(|| cx.session.about.begin_change().ok_or(Errno::EROFS));
-    let _in_progress = change.transpose()?;
-    let (node, name) = (request.node(), name.to_vec());
+    reply(request, answer)
+}
+
+/// Logs an error of the volume or its device, and counts damage, as for a request that fails.
+fn log(cx: &Context<'_>, request: &Request<'_>, error: &Error) {
+    if !matches!(error, Error::Code(_) | Error::Refused { .. })
+        && Errno::from(error.clone()) == Errno::EIO
+    {
+        cx.session.failed(Opcode::Ioctl, request);
+    }
+}
+
+fn reply(request: &mut Request<'_>, answer: shoal::raw::Result<Vec<u8>>) -> Outcome {
     let start = put(request.body(), 0, &IoctlOut::default())?;
     let room = request.body().get_mut(start..).ok_or(Errno::EIO)?;
-    let mut answer = Answer::new(room, kind);
-    let next = match kind {
-        Kind::Names => parents::names(cx, node, &head, &mut answer)?,
-        Kind::RemoveTree => tree::remove(cx, node, &head, &name, &mut answer)?,
-        Kind::Counters => inspect::counters(cx, head.cursor[0], &mut answer),
-        Kind::ReadOnly => inspect::reason(cx, &mut answer),
-        Kind::Orphans => inspect::orphans(cx, head.cursor[0], &mut answer)?,
-        Kind::Deleted => inspect::deleted(cx, head.cursor[0], &mut answer),
-        Kind::Trim => inspect::trim(cx, head.cursor[0], &mut answer)?,
-        Kind::Scrub => scrub::scrub(cx, &head, &mut answer)?,
-        Kind::Share => share::share(cx, node, &head, &mut answer)?,
-        Kind::Revoke => share::revoke(cx)?,
-        Kind::SetQuota => quota::set(cx, node, &head)?,
-        Kind::RemoveQuota => quota::remove(cx, node)?,
-        Kind::Quota => quota::of(cx, node, &mut answer)?,
-        Kind::Quotas => quota::list(cx, head.cursor[0], &mut answer),
-        Kind::Operations => observe::operations(cx, head.cursor[0], &mut answer),
-        Kind::Top => observe::top(cx, head.cursor[0], &mut answer),
-        Kind::Trace => observe::trace(cx, head.cursor[0], &mut answer),
-        Kind::Facts => facts::list(cx, head.cursor[0], &mut answer),
-        Kind::Remount => facts::remount(cx, head.flags)?,
-        Kind::SetLabel => facts::set_label(cx, &name)?,
-        Kind::MakeSubvolume => subvolume::make(cx, &head, &name, &mut answer)?,
-        Kind::DeleteSubvolume => subvolume::delete(cx, &name, &mut answer)?,
-        Kind::Subvolumes => subvolume::list(cx, head.cursor[0], &mut answer)?,
-    };
-    Ok(start + answer.finish(next)?)
+    Ok(start + put_answer(room, answer)?)
 }
 
-/// Returns whether a user may ask. For the removal of a tree, tokens, and changes of quotas, the
-/// volume decides.
-fn may_ask(kind: Kind, uid: u32) -> bool {
-    match kind {
-        Kind::Counters | Kind::Operations | Kind::ReadOnly | Kind::RemoveTree | Kind::Share => true,
-        Kind::SetQuota | Kind::RemoveQuota | Kind::Quota => true,
-        Kind::Names | Kind::Orphans | Kind::Deleted | Kind::Trim => is_owner(uid),
-        Kind::Top | Kind::Trace => is_owner(uid),
-        Kind::Scrub | Kind::Revoke | Kind::Quotas | Kind::Facts => is_owner(uid),
-        Kind::SetLabel | Kind::Subvolumes => is_owner(uid),
-        Kind::MakeSubvolume | Kind::DeleteSubvolume => is_owner(uid),
-        Kind::Remount => uid == 0,
-    }
-}
-
-/// Returns whether a request changes the volume, which a mount that has become read-only refuses.
-fn changes(kind: Kind) -> bool {
-    match kind {
-        Kind::RemoveTree | Kind::SetQuota | Kind::RemoveQuota | Kind::Revoke => true,
-        Kind::SetLabel | Kind::MakeSubvolume | Kind::DeleteSubvolume => true,
-        Kind::Names | Kind::Counters | Kind::ReadOnly | Kind::Orphans | Kind::Deleted => false,
-        Kind::Trim | Kind::Scrub | Kind::Share | Kind::Quota | Kind::Quotas => false,
-        Kind::Facts | Kind::Remount | Kind::Subvolumes => false,
-        Kind::Operations | Kind::Top | Kind::Trace => false,
-    }
+/// Answers a call that a dead server has made, if it has removed a name; the kernel may not have
+/// been told.
+pub(crate) fn made(cx: &Context<'_>, request: &mut Request<'_>) -> Option<Outcome> {
+    let arg: IoctlIn = request.arg().ok().filter(|arg: &IoctlIn| arg.cmd == IOCTL_CALL)?;
+    let question = Question::parse(request.payload()).ok().flatten()?;
+    let name = question.removed().filter(|_| arg.out_size as usize >= PAGE)?;
+    // A subvolume has its name in the top.
+    let dir = if question.is_of_file() { request.node() } else { cx.session.top };
+    local_of(cx.session).tell_again(Changed::Name(Node(dir.0), name));
+    pay_owed(cx.session);
+    Some(reply(request, Ok(Vec::new())))
 }

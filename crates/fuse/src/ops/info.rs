@@ -183,6 +183,7 @@ fn own_attr(ino: Ino, size: u64) -> Attr {
         mtime: now,
         ctime: now,
         btime: now,
+        version: 0,
     }
 }
 

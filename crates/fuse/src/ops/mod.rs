@@ -9,44 +9,32 @@ pub(crate) mod control;
 pub(crate) mod create;
 pub(crate) mod data;
 pub(crate) mod dir;
-pub(crate) mod facts;
 pub(crate) mod info;
-pub(crate) mod inspect;
 pub(crate) mod lookup;
-pub(crate) mod observe;
 pub(crate) mod open;
-pub(crate) mod parents;
-pub(crate) mod quota;
 pub(crate) mod remove;
 pub(crate) mod rename;
 pub(crate) mod resent;
-pub(crate) mod scrub;
 pub(crate) mod seek;
-pub(crate) mod share;
-pub(crate) mod subvolume;
 pub(crate) mod sync;
 pub(crate) mod token;
-pub(crate) mod tree;
 pub(crate) mod xattr;
 
 use crate::caller::{UNKNOWN, identify};
-use crate::protocol::control::Cursor;
 use crate::protocol::flags::{S_ISGID, S_ISUID, S_IXGRP};
 use crate::protocol::reply::{entry, put};
 use crate::protocol::{Errno, Request};
 use crate::session::Session;
 use shoal::raw::{Attr, Caller, FileKind, Ino, SetAttr, Volume};
+use std::sync::Arc;
 
 /// Length of the reply, or the error.
 pub(crate) type Outcome = Result<usize, Errno>;
 
-/// Start of the next answer; `None` at the end.
-pub(crate) type Next = Result<Option<Cursor>, Errno>;
-
 /// Context of a handler besides the request.
 pub(crate) struct Context<'a> {
     /// The mount.
-    pub session: &'a Session,
+    pub session: &'a Arc<Session>,
     /// Its volume.
     pub volume: &'a Volume,
     /// Caller of the request.

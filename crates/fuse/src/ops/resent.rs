@@ -10,19 +10,18 @@
 //! | UNLINK, RMDIR, RENAME, SETXATTR, REMOVEXATTR | success |
 //! | SETATTR | the attributes |
 //! | WRITE | all of it was written: it is one record |
-//! | IOCTL that removes a tree | the name is gone from the kernel's cache |
+//! | IOCTL that removes a tree or a subvolume | the name is gone from the kernel's cache |
 //! | any other | answered like a new one, because that changes nothing more |
 //!
 //! Among the others is TMPFILE: the file that was made has no name, the kernel does not know it,
 //! and it is freed. FALLOCATE and COPY_FILE_RANGE are several records, of which any may be made
 //! twice.
 
-use super::{Context, Outcome, kill_set_id, read_attr, reply_entry, tree};
-use crate::protocol::control::{Answer, Kind, parse};
-use crate::protocol::flags::{BY_LOCK_OWNER, IOCTL_CONTROL, SETATTR_KILL_SUIDGID, SETATTR_MODE};
+use super::{Context, Outcome, control, kill_set_id, read_attr, reply_entry};
+use crate::protocol::flags::{BY_LOCK_OWNER, SETATTR_KILL_SUIDGID, SETATTR_MODE};
 use crate::protocol::reply::{attr_out, open_out, put};
-use crate::protocol::wire::{IoctlIn, IoctlOut, ReadIn, SetattrIn, WriteOut};
-use crate::protocol::{Errno, Opcode, Request};
+use crate::protocol::wire::{ReadIn, SetattrIn, WriteOut};
+use crate::protocol::{Opcode, Request};
 use shoal::raw::Caller;
 
 /// Answers a request that has been carried out; `None` if it is to be answered like a new one.
@@ -34,7 +33,7 @@ pub(crate) fn answer(op: Opcode, cx: &Context<'_>, request: &mut Request<'_>) ->
         Opcode::Setxattr | Opcode::Removexattr => changed(cx, request),
         Opcode::Setattr => attributes(cx, request),
         Opcode::Write => written(cx, request),
-        Opcode::Ioctl => return removed(cx, request),
+        Opcode::Ioctl => return control::made(cx, request),
         _ => return None,
     })
 }
@@ -73,23 +72,4 @@ fn written(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
     }
     put(request.body(), 0, &WriteOut { size: arg.size, padding: 0 })
-}
-
-fn removed(cx: &Context<'_>, request: &mut Request<'_>) -> Option<Outcome> {
-    let arg: IoctlIn = request.arg().ok()?;
-    let (Kind::RemoveTree, ..) =
-        parse(request.payload()).ok().filter(|_| arg.cmd == IOCTL_CONTROL)?
-    else {
-        return None;
-    };
-    let reply = |request: &mut Request<'_>| {
-        let (_, _, name) = parse(request.payload())?;
-        let (node, name) = (request.node(), name.to_vec());
-        let start = put(request.body(), 0, &IoctlOut::default())?;
-        let room = request.body().get_mut(start..).ok_or(Errno::EIO)?;
-        let mut answer = Answer::new(room, Kind::RemoveTree);
-        tree::forget(cx, node, &name, None, &mut answer);
-        Ok(start + answer.finish(None)?)
-    };
-    Some(reply(request))
 }

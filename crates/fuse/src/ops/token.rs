@@ -269,6 +269,7 @@ fn directory_attr() -> Attr {
         mtime: never,
         ctime: never,
         btime: never,
+        version: 0,
     }
 }
 

@@ -131,11 +131,9 @@ const fn iowr(letter: u8, number: u8, size: u32) -> u32 {
 pub const IOCTL_SYNC: u32 = io(b'S', 1);
 /// Shoal's ioctl that returns the process id of the server as a `u32`. `_IOR('S', 2, u32)`.
 pub const IOCTL_SERVER_PID: u32 = ior(b'S', 2, 4);
-/// Bytes of a page of [`super::control`]: as many as the number of an ioctl can hold, in eights.
-pub const PAGE: usize = 16_376;
-/// Shoal's ioctl for all other requests to a server ([`super::control`]). `_IOWR('S', 7, page)`; 3
+/// Shoal's ioctl for all calls to a server ([`shoal_session::page`]). `_IOWR('S', 7, page)`; 3
 /// to 6, and 8, were in use before.
-pub const IOCTL_CONTROL: u32 = iowr(b'S', 7, PAGE as u32);
+pub const IOCTL_CALL: u32 = iowr(b'S', 7, shoal_session::page::PAGE as u32);
 
 const _: () = assert!(IOCTL_SYNC == 0x5301 && IOCTL_SERVER_PID == 0x8004_5302);
-const _: () = assert!(IOCTL_CONTROL == 0xfff8_5307);
+const _: () = assert!(IOCTL_CALL == 0xfff8_5307);

@@ -10,17 +10,13 @@
 //! | building replies | [`reply`] |
 //! | directory listings | [`dirent`] |
 //! | notifications to the kernel | [`notify`] |
-//! | the page of the control ioctl, for client programs (untrusted bytes) | [`control`] |
-//! | histograms in its entries (untrusted bytes) | [`histogram`] |
-//! | requests in its entries (untrusted bytes) | [`traced`] |
+//! | requests in a trace (untrusted bytes) | [`traced`] |
 //! | the request that makes the kernel stop sending OPEN | [`probe`] |
 //!
 //! Integers are in the host's byte order: both ends are the same machine.
 
-pub mod control;
 pub mod dirent;
 pub mod flags;
-pub mod histogram;
 pub mod init;
 pub mod notify;
 pub mod opcode;

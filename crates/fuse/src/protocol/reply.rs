@@ -244,6 +244,7 @@ pub(crate) mod tests {
             mtime: time(-1, 14),
             ctime: time(15, 16),
             btime: time(17, 18),
+            version: 0,
         }
     }
 

@@ -6,8 +6,7 @@
 //! serves both, because a ring offers one; handlers take what they need from the body before they
 //! write to it.
 
-use super::control;
-use super::flags::{BY_LOCK_OWNER, IOCTL_CONTROL, IOCTL_SYNC};
+use super::flags::{BY_LOCK_OWNER, IOCTL_CALL, IOCTL_SYNC};
 use super::wire::{ExtHeader, GetxattrIn, InHeader, IoctlIn, ReadIn};
 use super::{Errno, Opcode};
 use shoal::raw::{Code, Ino};
@@ -97,7 +96,7 @@ impl<'a> Request<'a> {
                 true
             }
             // No others: every `isatty` is an ioctl.
-            Some(Opcode::Ioctl) => matches!(self.ioctl(), Some(IOCTL_SYNC | IOCTL_CONTROL)),
+            Some(Opcode::Ioctl) => matches!(self.ioctl(), Some(IOCTL_SYNC | IOCTL_CALL)),
             // May have to wait until the kernel has dropped pages (`pages.rs`).
             Some(Opcode::Write) => {
                 self.arg::<ReadIn>().is_ok_and(|arg| arg.bits & BY_LOCK_OWNER != 0)
@@ -137,12 +136,7 @@ impl<'a> Request<'a> {
     /// that the ioctl's file is open, and nothing of a tree to be removed, rights to be shared, or
     /// quotas to be set.
     pub fn is_checked_by_volume(&self) -> bool {
-        let kind = || control::parse(self.payload()).ok().map(|(kind, ..)| kind);
-        let is_checked = |kind| {
-            use control::Kind::{RemoveQuota, RemoveTree, SetQuota, Share};
-            matches!(kind, RemoveTree | Share | SetQuota | RemoveQuota)
-        };
-        self.ioctl() == Some(IOCTL_CONTROL) && kind().is_some_and(is_checked)
+        self.ioctl() == Some(IOCTL_CALL)
     }
 
     /// Returns the number of the ioctl, if the request is one.
@@ -350,7 +344,7 @@ mod tests {
 
     #[test]
     fn which_requests_may_block() {
-        for (cmd, blocks) in [(IOCTL_SYNC, true), (IOCTL_CONTROL, true), (0x5401, false)] {
+        for (cmd, blocks) in [(IOCTL_SYNC, true), (IOCTL_CALL, true), (0x5401, false)] {
             let arg = IoctlIn { cmd, ..IoctlIn::default() };
             let mut bytes = build(39, arg.as_bytes(), &[], 0);
             let len = bytes.len();

@@ -1,7 +1,7 @@
-//! Requests in the entries of a trace: what each asked for and what came of it (untrusted bytes,
+//! Requests in a trace: what each asked for and what came of it (untrusted bytes,
 //! for the client).
 
-use super::flags::{IOCTL_CONTROL, SETATTR_ATIME, SETATTR_GID, SETATTR_MTIME, SETATTR_UID};
+use super::flags::{IOCTL_CALL, SETATTR_ATIME, SETATTR_GID, SETATTR_MTIME, SETATTR_UID};
 use super::wire::*;
 use super::{Errno, Opcode, Reply, Request};
 use zerocopy::FromBytes;
@@ -116,7 +116,7 @@ fn asked(op: Opcode, request: &Request<'_>, base: Facts) -> Result<Option<Facts>
         Ioctl => {
             let arg: IoctlIn = request.arg()?;
             match arg.cmd {
-                IOCTL_CONTROL => return Ok(None),
+                IOCTL_CALL => return Ok(None),
                 cmd => Facts { flags: cmd, ..base },
             }
         }
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn what_no_program_asks_is_not_told() {
-        let arg = IoctlIn { cmd: IOCTL_CONTROL, ..IoctlIn::default() };
+        let arg = IoctlIn { cmd: IOCTL_CALL, ..IoctlIn::default() };
         let asked = Facts::of(Opcode::Ioctl, &request(Opcode::Ioctl, arg.as_bytes(), &mut []));
         assert_eq!(asked, None);
         let asked = Facts::of(Opcode::Forget, &request(Opcode::Forget, &[0; 8], &mut []));

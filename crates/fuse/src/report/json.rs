@@ -5,10 +5,9 @@ use crate::observe::label;
 use crate::observe::slow::Slow;
 use crate::report::health::{self, Health};
 use crate::session::Session;
-use crate::stats::Stat;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use shoal::raw::{Call, Timed, Timing, timing_bucket_end};
+use shoal::raw::{Call, Timed, Timing, metrics, timing_bucket_end};
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -108,7 +107,7 @@ struct Space {
 /// `whose`: with the paths of damaged files.
 pub(crate) fn stats(session: &Session, whose: bool) -> String {
     let volume = &session.views.get();
-    let (all, space) = (Stat::all(&volume.info()), volume.statfs());
+    let (all, space) = (metrics(&volume.info()), volume.statfs());
     let of = |gauge| {
         let some = all.iter().filter(|stat| stat.gauge == gauge);
         some.map(|stat| (stat.name.to_string(), stat.value)).collect()

@@ -11,8 +11,7 @@
 use crate::observe::label;
 use crate::report::health::{self, Status};
 use crate::session::Session;
-use crate::stats::Stat;
-use shoal::raw::{Timed, Timing};
+use shoal::raw::{Timed, Timing, metrics};
 use std::fmt::Write;
 
 /// Bounds of histograms, as powers of two of nanoseconds: about 1 µs to 17 s, by four.
@@ -240,7 +239,7 @@ fn volume(session: &Session, out: &mut Text) {
     }
     let help = "1 if the volume takes no changes because of a failure.";
     out.gauge("shoal_volume_failed", "", help, u8::from(space.read_only));
-    for stat in Stat::all(&session.views.get().info()) {
+    for stat in metrics(&session.views.get().info()) {
         let (name, unit) = metric_name(&stat.name);
         let help = sentence(&stat.what);
         match stat.gauge {

@@ -97,7 +97,8 @@ mod tests {
         let damage = &session.observer.damage;
         damage.note(Kind::Data, Ino(7), || Some(b"/secret".to_vec()));
         damage.scrub_begins(1);
-        damage.scrub_found(1, [("data-checksum", "inode 7 (/secret)")].into_iter());
+        let problem = ("data-checksum".to_owned(), "inode 7 (/secret)".to_owned());
+        damage.scrub_found(1, &[problem]);
         damage.scrub_ends(1);
         let health = |whose| json::health(&session, whose);
         let value: serde_json::Value = serde_json::from_str(&health(true)).unwrap();

@@ -1,22 +1,76 @@
-//! The control ioctl with hand-made pages: short, unaligned and hostile ones, from root and from an
-//! ordinary user.
+//! The ioctl for calls with hand-made pages: short, unaligned and hostile ones, from root and from
+//! an ordinary user.
 
 use crate::common::*;
 use rustix::io::Errno;
-use shoal_fuse::protocol::control::{END, Kind, PAGE, VERSION, entries};
-use shoal_fuse::protocol::flags::IOCTL_CONTROL;
-use shoal_fuse::protocol::wire::ControlHead;
+use shoal::raw::{Caller, Error, Ino, QuotaLimits, Rights, ScrubAt, TreeCheck};
+use shoal_fuse::protocol::flags::IOCTL_CALL;
+use shoal_session::hello::VERSION;
+use shoal_session::page::{HEAD, PAGE, ROWS};
+use shoal_session::wire::{Put, Reader, Take, Writer};
+use shoal_session::{Node, Row};
 use std::os::fd::{AsRawFd, OwnedFd};
-use zerocopy::{FromBytes, IntoBytes};
+use std::time::Duration;
 
-/// Kinds that any user may ask for.
-const PUBLIC: [Kind; 4] = [Kind::Counters, Kind::Operations, Kind::ReadOnly, Kind::Quota];
+/// Rows that any user may ask for.
+const PUBLIC: [&str; 6] =
+    ["share", "read_only_reason", "quota", "subvolumes", "metrics", "operations"];
 
-fn head(kind: Kind) -> ControlHead {
-    let mut head = ControlHead { version: VERSION, kind: kind as u16, ..ControlHead::default() };
-    // A scrub of no bytes is refused.
-    head.numbers[0] = u64::from(kind == Kind::Scrub);
-    head
+/// Rows whose first argument is a node, which must be the opened file.
+const OF_FILES: [&str; 6] = ["remove_tree", "share", "set_quota", "quota", "remove_quota", "links"];
+
+/// Returns the rows of the library's table that the ioctl has, or those that it has not.
+fn rows(in_page: bool) -> impl Iterator<Item = &'static Row> {
+    shoal_session::ROWS.iter().filter(move |row| ROWS.contains(&row.number) == in_page)
+}
+
+fn number_of(name: &str) -> u16 {
+    rows(true).find(|row| row.name == name).unwrap().number
+}
+
+fn bytes_of(value: impl Put) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.put(&mut Writer::new(&mut bytes));
+    bytes
+}
+
+/// Returns arguments with which root can make a call in the volume of [`shared`].
+fn arguments(name: &str) -> Vec<u8> {
+    let top = Node::TOP;
+    match name {
+        "remove_tree" => bytes_of(((top, &b"tree"[..]), TreeCheck::Tree)),
+        "share" => bytes_of(((top, &b"kept/file"[..]), (Rights::READ, Duration::from_secs(3600)))),
+        "make_subvolume" => bytes_of((&b"sub"[..], 0o755_u32)),
+        "delete_subvolume" => bytes_of(&b"sub"[..]),
+        "set_quota" => bytes_of((top, QuotaLimits { bytes: Some(1 << 30), inodes: None })),
+        "quota" | "remove_quota" => bytes_of(top),
+        "links" => bytes_of((top, (None::<Ino>, 0_u64))),
+        "subvolumes" => bytes_of(0_u16),
+        "metrics" | "operations" | "facts" | "loads" => bytes_of(0_u32),
+        "quotas" | "trace" | "orphans" => bytes_of(0_u64),
+        "trim" => bytes_of(true),
+        "scrub" => bytes_of(((1_u32, ScrubAt::default()), 1_u64)),
+        "set_label" => bytes_of(&b"label"[..]),
+        "remount" => bytes_of((false, false)),
+        "revoke_tokens" | "read_only_reason" => Vec::new(),
+        other => panic!("{other}: no arguments here"),
+    }
+}
+
+/// The head of a question.
+#[derive(Clone, Copy)]
+struct Head {
+    version: u32,
+    number: u16,
+    zero: u16,
+    umask: u32,
+    len: u32,
+}
+
+impl Head {
+    fn of(number: u16, arguments: &[u8]) -> Head {
+        Head { version: VERSION, number, zero: 0, umask: 0, len: arguments.len() as u32 }
+    }
 }
 
 /// Makes the ioctl with any number, on any address.
@@ -29,23 +83,46 @@ fn call(opened: &OwnedFd, number: u32, page: *mut u8) -> Res<()> {
     }
 }
 
-/// Sends a head and the bytes behind it, from an odd address; returns the page.
-fn ask(opened: &OwnedFd, head: &ControlHead, rest: &[u8]) -> Res<Vec<u8>> {
-    let mut page = vec![0; PAGE + 1];
-    let asked = [head.as_bytes(), rest].concat();
-    page[1..=asked.len()].copy_from_slice(&asked);
-    call(opened, IOCTL_CONTROL, page[1..].as_mut_ptr())?;
-    page.remove(0);
-    Ok(page)
+/// Sends a head and the arguments behind it, from an odd address. Returns the error of the ioctl,
+/// else the answer: the bytes of a result, or the errno of an error.
+fn send(opened: &OwnedFd, head: Head, arguments: &[u8]) -> Res<Res<Vec<u8>>> {
+    let Head { version, number, zero, umask, len } = head;
+    let head = bytes_of(((version, (u32::from(zero) << 16) | u32::from(number)), (umask, len)));
+    let mut page = vec![0xff; PAGE + 1];
+    page[1..=HEAD].copy_from_slice(&head);
+    page[1 + HEAD..][..arguments.len()].copy_from_slice(arguments);
+    call(opened, IOCTL_CALL, page[1..].as_mut_ptr())?;
+    let mut reader = Reader::new(&page[1..]);
+    let ((version, failed), (zero, len)): ((u32, u32), (u32, u32)) =
+        Take::take(&mut reader).unwrap();
+    assert_eq!((version, zero), (VERSION, 0));
+    let mut result = Reader::new(reader.bytes(len as usize).unwrap());
+    Ok(match failed {
+        0 => Ok(result.take_rest().to_vec()),
+        1 => {
+            let error = Error::take(&mut result).unwrap();
+            result.end().unwrap();
+            errno(Err(error))
+        }
+        other => panic!("result of kind {other}"),
+    })
+}
+
+/// Asks a row with these arguments; returns its answer.
+fn ask(opened: &OwnedFd, number: u16, arguments: &[u8]) -> Res<Vec<u8>> {
+    send(opened, Head::of(number, arguments), arguments).expect("an answer")
 }
 
 /// Mounts a volume in which an ordinary user can make files, and has made one.
 fn shared() -> Option<TestMount> {
     let m = mount_only("allow_other")?;
     chmod(&m.dir, 0o777);
-    as_user(USER, &[], || touch(m.path("mine")));
-    mkdir(m.path("kept"), 0o755).unwrap();
-    touch(m.path("kept/file"));
+    as_user(USER, &[], || mkdir(m.path("mine"), 0o755).unwrap());
+    for name in ["kept", "tree", "secret"] {
+        mkdir(m.path(name), 0o755).unwrap();
+        touch(m.path(name).join("file"));
+    }
+    chmod(m.path("secret"), 0o700);
     Some(m)
 }
 
@@ -53,80 +130,166 @@ fn shared() -> Option<TestMount> {
 fn root_may_ask_for_everything_and_others_for_little() {
     let Some(m) = shared() else { return };
     let top = dir(&m.dir);
-    // Of a file, or with a name.
-    let others = [Kind::RemoveTree, Kind::Share, Kind::MakeSubvolume, Kind::DeleteSubvolume];
-    for kind in Kind::ALL.iter().copied().filter(|kind| !others.contains(kind)) {
-        let answer = ask(&top, &head(kind), b"").unwrap();
-        let (answer_head, _) = ControlHead::read_from_prefix(&answer).unwrap();
-        assert_eq!((answer_head.version, answer_head.kind), (VERSION, kind as u16));
-        // All of it was read in one step, or a part.
-        assert!(answer_head.flags & END != 0 || matches!(kind, Kind::Scrub | Kind::Trim));
-        assert_eq!(entries(&answer).count(), answer_head.count as usize);
+    let mut asked = 0;
+    for row in rows(true) {
+        let arguments = arguments(row.name);
+        let ask = || ask(&top, row.number, &arguments);
         // The caller counts, not the user who opened the directory.
-        as_user(USER, &[], || match ask(&top, &head(kind), b"") {
-            Ok(_) => assert!(PUBLIC.contains(&kind), "{kind:?}"),
-            Err(errno) => assert!(errno == Errno::PERM && !PUBLIC.contains(&kind), "{kind:?}"),
+        as_user(USER, &[], || match ask() {
+            Ok(_) => assert!(PUBLIC.contains(&row.name), "{}", row.name),
+            // Decided by the permissions of the directory.
+            Err(Errno::ACCESS) => assert_eq!(row.name, "remove_tree"),
+            Err(errno) => {
+                assert!(errno == Errno::PERM && !PUBLIC.contains(&row.name), "{} {errno}", row.name)
+            }
         });
+        assert!(ask().is_ok(), "{}", row.name);
+        asked += 1;
     }
-    let tree = |flags| ControlHead { len: 4, flags, ..head(Kind::RemoveTree) };
+    assert_eq!(asked, ROWS.len(), "each is in the table");
+    assert_eq!(list(&m.dir), ["kept", "mine", "secret"]);
+    let tree = |path: &str, check| {
+        ask(&top, number_of("remove_tree"), &bytes_of(((Node::TOP, path.as_bytes()), check)))
+    };
+    let share = |path: &str, rights| {
+        let arguments = ((Node::TOP, path.as_bytes()), (rights, Duration::from_secs(1)));
+        ask(&top, number_of("share"), &bytes_of(arguments))
+    };
     as_user(USER, &[], || {
-        fails!(PERM, ask(&top, &tree(1), b"mine"));
-        fails!(ACCESS, ask(&top, &tree(0), b"kept"));
-        ask(&top, &tree(0), b"mine").unwrap();
+        fails!(PERM, tree("mine", TreeCheck::Top));
+        fails!(ACCESS, tree("kept", TreeCheck::Tree));
+        fails!(ACCESS, tree("secret/none", TreeCheck::Tree));
+        tree("mine", TreeCheck::Tree).unwrap();
+        fails!(ACCESS, share("kept/file", Rights::READ | Rights::WRITE));
+        fails!(ACCESS, share("secret/file", Rights::READ));
     });
-    assert_eq!(list(&m.dir), ["kept"]);
-    ask(&top, &tree(1), b"kept").unwrap();
+    assert_eq!(list(&m.dir), ["kept", "secret"]);
+    tree("kept", TreeCheck::Top).unwrap();
 }
 
-/// Everything that [`shoal_fuse::protocol::control::parse`] refuses, through the kernel.
+/// Everything that [`shoal_session::page::Question::parse`] refuses, through the kernel.
 #[test]
 fn malformed_requests_are_refused() {
     let Some(m) = shared() else { return };
     let top = dir(&m.dir);
     let refused = || {
-        for kind in Kind::ALL.iter().copied() {
-            let good = head(kind);
-            fails!(PROTONOSUPPORT, ask(&top, &ControlHead { version: 2, ..good }, b""));
-            fails!(PROTONOSUPPORT, ask(&top, &ControlHead { version: 0, ..good }, b""));
-            fails!(NAMETOOLONG, ask(&top, &ControlHead { len: 256, ..good }, &[b'x'; 256]));
-            fails!(NAMETOOLONG, ask(&top, &ControlHead { len: u32::MAX, ..good }, b""));
+        for row in rows(true) {
+            let arguments = arguments(row.name);
+            let good = Head::of(row.number, &arguments);
+            for version in [0, VERSION - 1, VERSION + 1, u32::MAX] {
+                fails!(PROTONOSUPPORT, send(&top, Head { version, ..good }, &arguments));
+            }
             for bad in [
-                ControlHead { kind: 0, ..good },
-                ControlHead { kind: u16::MAX, ..good },
-                ControlHead { flags: 8, ..good },
-                ControlHead { flags: u32::MAX, ..good },
-                ControlHead { count: 1, ..good },
-                ControlHead { numbers: [1, 1, 1, 1], ..good },
-                // A name of NULs.
-                ControlHead { len: 4, ..good },
+                Head { number: 0, ..good },
+                Head { number: u16::MAX, ..good },
+                Head { zero: 1, ..good },
+                Head { zero: u16::MAX, ..good },
+                Head { umask: 0o1000, ..good },
+                Head { umask: u32::MAX, ..good },
+                Head { len: (PAGE - HEAD + 1) as u32, ..good },
+                Head { len: u32::MAX, ..good },
             ] {
-                fails!(INVAL, ask(&top, &bad, b""));
+                fails!(INVAL, send(&top, bad, &arguments));
             }
         }
-        for name in ["", ".", "..", "kept/file"] {
-            let len = name.len() as u32;
-            let asked = ControlHead { len, ..head(Kind::RemoveTree) };
-            fails!(INVAL, ask(&top, &asked, name.as_bytes()));
+        for row in rows(false) {
+            fails!(INVAL, send(&top, Head::of(row.number, &[]), &[]));
         }
         let mut page = vec![0xff; PAGE];
-        fails!(PROTONOSUPPORT, call(&top, IOCTL_CONTROL, page.as_mut_ptr()));
+        fails!(PROTONOSUPPORT, call(&top, IOCTL_CALL, page.as_mut_ptr()));
         page.fill(0);
+        fails!(PROTONOSUPPORT, call(&top, IOCTL_CALL, page.as_mut_ptr()));
         // Pages of other sizes, and numbers that were in use before.
-        for number in [IOCTL_CONTROL & !0x3fff_0000 | 64 << 16, 0xfff8_5303, 0xfff8_5306] {
+        let before = [0xfff8_5303, 0xfff8_5304, 0xfff8_5305, 0xfff8_5306, 0xfff8_5308];
+        for number in before.into_iter().chain([IOCTL_CALL & !0x3fff_0000 | 64 << 16]) {
             fails!(NOTTY, call(&top, number, page.as_mut_ptr()));
         }
         // Unmapped memory: the whole page, or from its middle on.
-        fails!(FAULT, call(&top, IOCTL_CONTROL, std::ptr::without_provenance_mut(8)));
+        fails!(FAULT, call(&top, IOCTL_CALL, std::ptr::without_provenance_mut(8)));
         let edge = Edge::new();
-        fails!(FAULT, call(&top, IOCTL_CONTROL, edge.page()));
+        fails!(FAULT, call(&top, IOCTL_CALL, edge.page()));
     };
     refused();
     as_user(USER, &[], refused);
     assert_eq!(list(m.path("kept")), ["file"]);
-    ask(&top, &head(Kind::Counters), b"").unwrap();
+    ask(&top, number_of("metrics"), &arguments("metrics")).unwrap();
 }
 
-/// Memory of which only the first half of a control page can be read.
+/// Arguments that are no values of the row: nothing is done, by nobody.
+#[test]
+fn malformed_arguments_are_refused() {
+    let Some(m) = shared() else { return };
+    let top = dir(&m.dir);
+    let refused = |row: &Row, arguments: &[u8], errno: Errno| {
+        let answer = ask(&top, row.number, arguments);
+        assert_eq!(answer, Err(errno), "{} {arguments:?}", row.name);
+        as_user(USER, &[], || {
+            let is_public = PUBLIC.contains(&row.name) || row.name == "remove_tree";
+            let errno = if is_public { errno } else { Errno::PERM };
+            let answer = ask(&top, row.number, arguments);
+            assert_eq!(answer, Err(errno), "{} {arguments:?}", row.name);
+        });
+    };
+    for row in rows(true) {
+        let (good, has_node) = (arguments(row.name), OF_FILES.contains(&row.name));
+        refused(row, &[&good[..], &[0]].concat(), Errno::INVAL);
+        for len in 0..good.len() {
+            refused(row, &good[..len], Errno::INVAL);
+        }
+        let no_node = if has_node { Errno::BADF } else { Errno::INVAL };
+        refused(row, &[0xff; PAGE - HEAD], no_node);
+        for node in [0, 2, u64::MAX].into_iter().filter(|_| has_node) {
+            refused(row, &[&bytes_of(Node(node)), &good[8..]].concat(), Errno::BADF);
+        }
+    }
+    for path in [".", "..", "kept/.."] {
+        let arguments = bytes_of(((Node::TOP, path.as_bytes()), TreeCheck::Tree));
+        fails!(INVAL, ask(&top, number_of("remove_tree"), &arguments));
+    }
+    assert_eq!(list(&m.dir), ["kept", "mine", "secret", "tree"]);
+    assert_eq!(list(m.path("tree")), ["file"]);
+}
+
+/// The kernel keeps names that it has been told do not exist.
+#[test]
+fn subvolumes_are_seen_at_once() {
+    let Some(m) = shared() else { return };
+    let calls = calls(dir(&m.dir));
+    let who = Caller { umask: 0o27, ..Caller::root() };
+    for _ in 0..3 {
+        fails!(NOENT, lstat(m.path("sub")));
+        calls.make_subvolume(&who, b"sub", 0o777).unwrap();
+        assert_eq!(mode(m.path("sub")), 0o750);
+        touch(m.path("sub/file"));
+        assert_eq!(list(&m.dir), ["kept", "mine", "secret", "sub", "tree"]);
+        calls.delete_subvolume(&who, b"sub").unwrap();
+        fails!(NOENT, lstat(m.path("sub")));
+        fails!(NOENT, lstat(m.path("sub/file")));
+        assert_eq!(list(&m.dir), ["kept", "mine", "secret", "tree"]);
+    }
+}
+
+/// A mount of one subvolume shows no others, and does not change the volume as a whole.
+#[test]
+fn a_mount_of_a_subvolume_is_not_the_volume() {
+    let Some(mut m) = shared() else { return };
+    calls(dir(&m.dir)).make_subvolume(&Caller::root(), b"r", 0o755).unwrap();
+    m.remount_with("subvolume=r");
+    mkdir(m.path("tree"), 0o755).unwrap();
+    mkdir(m.path("kept"), 0o755).unwrap();
+    touch(m.path("kept/file"));
+    let whole =
+        ["revoke_tokens", "make_subvolume", "delete_subvolume", "subvolumes", "trim", "set_label"];
+    let top = dir(&m.dir);
+    for row in rows(true) {
+        let answer = ask(&top, row.number, &arguments(row.name));
+        let expected = if whole.contains(&row.name) { Some(Errno::PERM) } else { None };
+        assert_eq!(answer.err(), expected, "{}", row.name);
+    }
+    fails!(STALE, ask(&top, number_of("links"), &bytes_of((Node::TOP, (Some(Ino::ROOT), 0_u64)))));
+}
+
+/// Memory of which only the first half of a page can be read.
 struct Edge {
     start: *mut libc::c_void,
 }

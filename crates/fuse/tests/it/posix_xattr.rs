@@ -28,6 +28,30 @@ fn names(path: &Path) -> Vec<String> {
     names
 }
 
+/// A number for each change of a file, where times are equal.
+#[test]
+fn each_change_has_a_version() {
+    let Some(m) = mount("") else { return };
+    let file = m.path("f");
+    touch(&file);
+    let version = || {
+        let text = String::from_utf8(get(&file, "shoal.version").unwrap()).unwrap();
+        text.parse::<u64>().unwrap()
+    };
+    let mut last = version();
+    for n in 0..100 {
+        std::fs::write(&file, n.to_string()).unwrap();
+        let now = version();
+        assert!(now > last && version() == now);
+        last = now;
+    }
+    chmod(&file, 0o600);
+    assert!(version() > last);
+    assert!(names(&file).is_empty());
+    fails!(OPNOTSUPP, set(&file, "shoal.version", b"1"));
+    fails!(OPNOTSUPP, removexattr(&file, "shoal.version"));
+}
+
 #[test]
 fn set_get_list_remove() {
     let Some(mut m) = mount("") else { return };

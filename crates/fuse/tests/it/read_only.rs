@@ -5,6 +5,7 @@ use crate::common::*;
 use rustix::fs::{OFlags, StatVfsMountFlags, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use shoal::raw::Caller;
 use shoal_skip::wait_until;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,7 @@ fn options(dir: &Path) -> String {
 }
 
 fn reason(dir: &Path) -> Option<String> {
-    shoal_fuse::read_only_reason_of(open(dir, OFlags::RDONLY).unwrap()).unwrap()
+    calls(open(dir, OFlags::RDONLY).unwrap()).read_only_reason(&Caller::root()).unwrap()
 }
 
 /// Makes a change that cannot be flushed.

@@ -1,16 +1,18 @@
 //! Scrub of a mounted volume, in steps.
 
 use crate::common::*;
-use rustix::io::Errno;
-use shoal::raw::ScrubAt;
-use shoal_fuse::{ScrubStep, scrub_of};
+use shoal::raw::{Caller, ScrubAt};
+use shoal_session::ScrubStep;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Number of all scrubs.
+const RUN: u32 = 1;
+
 fn scrub(top: &OwnedFd, at: ScrubAt, bytes: u64) -> Res<ScrubStep> {
-    scrub_of(top, at, bytes).map_err(|error| Errno::from_io_error(&error).unwrap())
+    errno(calls(top).scrub(&Caller::root(), RUN, at, bytes))
 }
 
 /// Scrubs everything in steps; returns the sum of the results and the number of steps.
@@ -146,7 +148,7 @@ fn places_that_there_are_not() {
     let Some(m) = mount_only("") else { return };
     let top = dir(&m.dir);
     fails!(INVAL, scrub(&top, ScrubAt::default(), 0));
-    fails!(NOTTY, scrub(&dir("/"), ScrubAt::default(), 1));
+    fails!(INVAL, scrub(&dir("/"), ScrubAt::default(), 1));
     // Places that do not exist are behind the end: at most the page of the root table is read that
     // would know.
     for stage in [5, 1 << 40, u64::MAX] {

@@ -5,6 +5,7 @@ use crate::posix_data::Random;
 use crate::posix_mapped::Mapping;
 use crate::tree::{plant_large_tree, walk};
 use rustix::fs::{OFlags, fstat};
+use shoal::raw::Caller;
 use shoal::{Credentials, Dir, FileOptions, TreeChange, Volume};
 use shoal_skip::wait_until;
 use std::collections::BTreeMap;
@@ -373,8 +374,8 @@ fn the_load_of_sessions_is_shown() {
     let Some(m) = mount_only("") else { return };
     let (_volume, root) = connect(&m);
     let of_this = || {
-        let loads = shoal_fuse::loads_of(dir(&m.dir)).unwrap();
-        let own = loads.processes.into_iter().find(|load| load.key == std::process::id());
+        let mut loads = calls(dir(&m.dir)).all_loads(&Caller::root()).unwrap().into_iter();
+        let own = loads.find(|load| load.is_process && load.key == std::process::id());
         own.map_or((0, 0, 0), |load| (load.requests, load.read, load.written))
     };
     // A look makes somebody watch for some seconds, within which a round is made.

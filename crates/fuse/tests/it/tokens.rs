@@ -4,7 +4,8 @@ use crate::common::*;
 use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 use shoal::raw::{Caller, Handle, Ino, OpenOptions, Rights, Token, Volume};
-use shoal_fuse::{revoke_tokens, share};
+use shoal_session::Node;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,12 +26,14 @@ fn each(test: impl Fn(&mut TestMount)) {
     }
 }
 
-/// Makes a token by the ioctl.
+/// Makes a token for an open file, by the ioctl.
+fn share(opened: impl AsFd, rights: Rights, lifetime: Duration) -> Res<Token> {
+    errno(calls(opened).share(&Caller::root(), Node::TOP, b"", rights, lifetime))
+}
+
+/// Makes a token for a path.
 fn token(m: &TestMount, path: &str, rights: Rights) -> Token {
-    let file = open(m.path(path), OFlags::RDONLY).unwrap();
-    let shared = share(&file, rights, HOUR).unwrap();
-    assert!(shared.by_name, "this mount opens tokens");
-    shared.token
+    share(open(m.path(path), OFlags::RDONLY).unwrap(), rights, HOUR).unwrap()
 }
 
 fn by(m: &TestMount, token: &Token) -> PathBuf {
@@ -115,8 +118,8 @@ fn a_shared_program_of_a_user_loses_its_set_user_id_bit() {
     });
 }
 
-fn errno<T>(result: std::io::Result<T>) -> Res<T> {
-    result.map_err(|error| Errno::from_io_error(&error).unwrap())
+fn revoke(opened: impl AsFd) -> Res<()> {
+    errno(calls(opened).revoke_tokens(&Caller::root()))
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn the_invalid_are_refused_and_open_files_stay_open() {
         bytes[65] ^= 1;
         let forged = by(m, &Token::from_bytes(&bytes).unwrap());
         let file = open(m.path("secret/file"), OFlags::RDONLY).unwrap();
-        let expired = by(m, &share(&file, Rights::READ, Duration::ZERO).unwrap().token);
+        let expired = by(m, &share(&file, Rights::READ, Duration::ZERO).unwrap());
         let name = by(m, &good);
         let opened = open(&name, OFlags::RDWR).unwrap();
         let walked = open(&name, OFlags::PATH).unwrap();
@@ -143,9 +146,9 @@ fn the_invalid_are_refused_and_open_files_stay_open() {
                 assert_eq!(read(again.as_ref()).unwrap(), b"contents");
             });
         }
-        as_user(USER, &[], || fails!(PERM, errno(revoke_tokens(&file))));
+        as_user(USER, &[], || fails!(PERM, revoke(&file)));
         assert_eq!(read(&name).unwrap(), b"contents");
-        errno(revoke_tokens(&file)).unwrap();
+        revoke(&file).unwrap();
         fails!(ACCESS, read(&name));
         fails!(ACCESS, read(again.as_ref()));
         assert_eq!(pread(&opened, 0, 100), b"contents");
@@ -173,15 +176,15 @@ fn whoever_has_the_rights_may_share_them() {
         let mine = as_user(USER, &[], || token(m, "mine", BOTH()));
         as_user(USER, &[], || {
             let public = open(m.path("public"), OFlags::RDONLY).unwrap();
-            assert_eq!(share(&public, Rights::READ, HOUR).unwrap().token.rights(), Rights::READ);
-            fails!(ACCESS, errno(share(&public, BOTH(), HOUR)));
-            fails!(ISDIR, errno(share(dir(&m.dir), Rights::READ, HOUR)));
+            assert_eq!(share(&public, Rights::READ, HOUR).unwrap().rights(), Rights::READ);
+            fails!(ACCESS, share(&public, BOTH(), HOUR));
+            fails!(ISDIR, share(dir(&m.dir), Rights::READ, HOUR));
         });
         // Nobody shares what was shared with them, nor names it.
         let name = by(m, &mine);
         as_user(OTHER, &[], || {
             let opened = open(&name, OFlags::RDWR).unwrap();
-            fails!(NOTTY, errno(share(&opened, Rights::READ, HOUR)));
+            fails!(INVAL, share(&opened, Rights::READ, HOUR));
         });
         fails!(PERM, link(&name, m.path("linked")));
         // A group of the caller counts.
@@ -189,7 +192,7 @@ fn whoever_has_the_rights_may_share_them() {
         chown(m.path("public"), 0, OTHER);
         as_user(USER, &[OTHER], || {
             let public = open(m.path("public"), OFlags::RDONLY).unwrap();
-            errno(share(&public, Rights::READ, HOUR)).unwrap();
+            share(&public, Rights::READ, HOUR).unwrap();
         });
     });
 }
@@ -291,8 +294,8 @@ fn a_mount_without_opens_has_no_directory() {
     touch(m.path("file"));
     let file = open(m.path("file"), OFlags::RDONLY).unwrap();
     let shared = share(&file, Rights::READ, HOUR).unwrap();
-    assert!(!shared.by_name);
-    fails!(NOENT, read(&by(&m, &shared.token)));
+    fails!(NOENT, lstat(m.path(".shoal-open")));
+    fails!(NOENT, read(&by(&m, &shared)));
     mkdir(m.path(".shoal-open"), 0o755).unwrap();
 }
 
@@ -302,7 +305,7 @@ fn many_tokens_and_dropped_caches() {
     each(|m| {
         let file = open(m.path("secret/file"), OFlags::RDONLY).unwrap();
         let names: Vec<PathBuf> = (0..300)
-            .map(|n| share(&file, Rights::READ, HOUR + Duration::from_secs(n)).unwrap().token)
+            .map(|n| share(&file, Rights::READ, HOUR + Duration::from_secs(n)).unwrap())
             .map(|token| by(m, &token))
             .collect();
         let kept = open(&names[0], OFlags::RDONLY).unwrap();

@@ -24,12 +24,13 @@ pub(super) fn unless_stale<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> 
 pub(super) struct Hold<'l> {
     volume: &'l raw::Volume,
     ino: Ino,
+    counted: bool,
 }
 
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.ino != Ino::ROOT {
+        if self.counted {
             self.volume.references().release(self.ino, 1);
         }
     }
@@ -50,10 +51,11 @@ impl Local {
     /// again without its generation. The top directory cannot be removed, and is not counted.
     #[inline]
     pub(super) fn hold_new(&self, ino: Ino) -> Result<Hold<'_>> {
-        if ino != Ino::ROOT {
+        let counted = ino != Ino::ROOT && !self.uncounted;
+        if counted {
             self.volume.references().hold(ino, 1)?;
         }
-        Ok(Hold { volume: &self.volume, ino })
+        Ok(Hold { volume: &self.volume, ino, counted })
     }
 
     /// Holds the inode that has the attributes `attr`, which are read once more; `ESTALE` if it has

@@ -3,15 +3,19 @@
 //!
 //! | module | subject |
 //! | --- | --- |
+//! | `about` | the volume as its owner sees it |
 //! | `batch` | what a batch touches |
 //! | `find` | paths, and inodes that stay while a call needs them |
 //! | `open` | opening files and directories; whole files |
 //! | `names` | adding, removing and moving names |
 //! | `inodes` | attributes, contents, listings |
+//! | `metrics` | counters and gauges |
 
+mod about;
 mod batch;
 mod find;
 mod inodes;
+pub(crate) mod metrics;
 mod names;
 mod open;
 
@@ -22,7 +26,8 @@ use shoal_engine::{
     XattrFlags,
 };
 use shoal_session::{
-    Calls, ChangeFeed, Changed, EachEntry, FeedReader, How, Node, Opened, Told, TreeWatch,
+    Calls, ChangeFeed, Changed, Control, EachEntry, Fact, FeedReader, HardLinks, How, Load, Metric,
+    Node, Opened, Operation, ScrubStep, Told, Trace, TreeWatch,
 };
 use std::sync::Arc;
 use std::thread;
@@ -37,12 +42,36 @@ use std::time::Duration;
 pub struct Local {
     volume: Arc<raw::Volume>,
     told: Option<Arc<dyn Told>>,
+    control: Option<Arc<dyn Control>>,
+    /// The directory from which paths are told: the volume's top, or that of a subvolume.
+    top: Ino,
+    /// Open nodes are not counted.
+    uncounted: bool,
 }
 
 impl Local {
     /// The calls on a volume.
     pub fn new(volume: Arc<raw::Volume>) -> Local {
-        Local { volume, told: None }
+        Local { volume, told: None, control: None, top: Ino::ROOT, uncounted: false }
+    }
+
+    /// Shows the subvolume with this top alone.
+    #[must_use]
+    pub fn of_subvolume(self, top: Ino) -> Local {
+        Local { top, ..self }
+    }
+
+    /// Counts no open nodes: of a view of a volume that another process owns, in which nothing is
+    /// freed.
+    #[must_use]
+    pub fn of_view(self) -> Local {
+        Local { uncounted: true, ..self }
+    }
+
+    /// Answers for the server of the volume, too.
+    #[must_use]
+    pub fn of_server(self, control: Arc<dyn Control>) -> Local {
+        Local { control: Some(control), ..self }
     }
 
     /// Tells a listener of each change that a call makes.
@@ -144,7 +173,7 @@ impl Calls for Local {
     }
     #[inline]
     fn close(&self, _: &Caller, node: Node) -> Result<()> {
-        if node != Node::TOP {
+        if node != Node::TOP && !self.uncounted {
             self.volume.references().release(ino_of(node), 1);
         }
         Ok(())
@@ -307,6 +336,7 @@ impl Calls for Local {
         })
     }
     fn revoke_tokens(&self, who: &Caller) -> Result<()> {
+        self.whole()?;
         self.volume.tokens().revoke(who)
     }
 
@@ -322,8 +352,8 @@ impl Calls for Local {
         let of = |attr: &Attr| Ok(self.volume.statfs_of(attr.ino));
         self.on_found(who, ino_of(dir), path, true, of)
     }
-    fn paths_of(&self, _: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.volume.paths().paths_of(ino)
+    fn links(&self, _: &Caller, file: Node, ino: Option<Ino>, from: u64) -> Result<HardLinks> {
+        self.hard_links(ino_of(file), ino, from)
     }
     fn totals(&self, who: &Caller, dir: Node, subvolumes: bool) -> Result<Totals> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -331,13 +361,12 @@ impl Calls for Local {
         self.volume.bulk().totals(who, scan)
     }
 
-    fn subvolumes(&self, _: &Caller) -> Result<Vec<RootInfo>> {
+    fn subvolumes(&self, _: &Caller, after: u16) -> Result<Vec<RootInfo>> {
         raw::check_process(&self.volume)?;
-        Ok(self.volume.subvolumes().list())
+        self.some_subvolumes(after)
     }
     fn make_subvolume(&self, who: &Caller, name: &[u8], mode: u32) -> Result<Opened> {
-        let attr = self.volume.subvolumes().create(who, name, mode)?;
-        self.tell_new(Ino::ROOT, name);
+        let attr = self.make_root(who, name, mode)?;
         self.hold_open(attr)
     }
     fn open_subvolume(&self, _: &Caller, name: &[u8]) -> Result<Opened> {
@@ -348,24 +377,55 @@ impl Calls for Local {
         })
     }
     fn delete_subvolume(&self, who: &Caller, name: &[u8]) -> Result<()> {
-        let top = self.before(Ino::ROOT, name)?;
-        self.volume.subvolumes().delete(who, name)?;
-        self.tell_tree(Ino::ROOT, name, top.as_ref());
-        Ok(())
+        self.delete_root(who, name)
     }
 
     fn set_quota(&self, who: &Caller, dir: Node, limits: QuotaLimits) -> Result<raw::Quota> {
         self.volume.quotas().set(who, ino_of(dir), limits)
     }
     fn quota(&self, _: &Caller, dir: Node) -> Result<Option<raw::Quota>> {
-        self.volume.quotas().of(ino_of(dir))
+        self.quota_at(ino_of(dir))
     }
     fn remove_quota(&self, who: &Caller, dir: Node) -> Result<()> {
         self.volume.quotas().remove(who, ino_of(dir))
     }
-    fn quotas(&self, _: &Caller) -> Result<Vec<raw::Quota>> {
+    fn quotas(&self, _: &Caller, after: Ino) -> Result<Vec<raw::Quota>> {
+        self.some_quotas(after)
+    }
+
+    fn metrics(&self, _: &Caller, from: u32) -> Result<Vec<Metric>> {
         raw::check_process(&self.volume)?;
-        Ok(self.volume.quotas().list())
+        Ok(self.some_metrics(from))
+    }
+    fn operations(&self, _: &Caller, from: u32) -> Result<Vec<Operation>> {
+        Ok(self.some_operations(from))
+    }
+    fn facts(&self, _: &Caller, from: u32) -> Result<Vec<Fact>> {
+        raw::check_process(&self.volume)?;
+        Ok(self.some_facts(from))
+    }
+    fn loads(&self, _: &Caller, from: u32) -> Result<Vec<Load>> {
+        Ok(self.some_loads(from))
+    }
+    fn trace(&self, _: &Caller, from: u64) -> Result<Trace> {
+        self.some_trace(from)
+    }
+    fn orphans(&self, _: &Caller, after: Ino) -> Result<Vec<raw::OrphanInfo>> {
+        raw::check_process(&self.volume)?;
+        self.some_orphans(after)
+    }
+    fn trim(&self, _: &Caller, first: bool) -> Result<u64> {
+        self.trim_some(first)
+    }
+    fn scrub(&self, _: &Caller, run: u32, at: raw::ScrubAt, bytes: u64) -> Result<ScrubStep> {
+        self.scrub_some(run, at, bytes)
+    }
+    fn set_label(&self, _: &Caller, label: &[u8]) -> Result<()> {
+        self.label(label)
+    }
+    fn remount(&self, who: &Caller, read_only: bool, noatime: bool) -> Result<()> {
+        let control = self.control.as_ref().ok_or(Code::NotSupported)?;
+        control.remount(who, read_only, noatime)
     }
 
     fn mark(&self, _: &Caller, dir: Node) -> Result<ChangeMark> {

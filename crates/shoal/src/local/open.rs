@@ -57,6 +57,7 @@ pub(super) fn nothing() -> Attr {
         mtime: time,
         ctime: time,
         btime: time,
+        version: 0,
     }
 }
 

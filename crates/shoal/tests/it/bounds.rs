@@ -196,7 +196,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 fn rows_of_the_owner_are_refused_to_others() {
     let (_, other, user, _) = scene();
     let limits = raw::QuotaLimits::default();
-    refused(other.paths_of(&user, Ino::ROOT), Code::NotPermitted);
+    refused(other.links(&user, Node::TOP, Some(Ino::ROOT), 0), Code::NotPermitted);
     refused(other.inodes(&user, Ino(0), 10), Code::NotPermitted);
     refused(other.revoke_tokens(&user), Code::NotPermitted);
     refused(other.make_subvolume(&user, b"sub", 0o755), Code::NotPermitted);
@@ -204,7 +204,7 @@ fn rows_of_the_owner_are_refused_to_others() {
     refused(other.delete_subvolume(&user, b"sub"), Code::NotPermitted);
     refused(other.set_quota(&user, Node::TOP, limits), Code::NotPermitted);
     refused(other.remove_quota(&user, Node::TOP), Code::NotPermitted);
-    refused(other.quotas(&user), Code::NotPermitted);
+    refused(other.quotas(&user, Ino(0)), Code::NotPermitted);
     refused(other.keep_removed(&user, true), Code::NotPermitted);
 }
 

@@ -59,6 +59,59 @@ fn files_read_write_and_seek_like_files() {
     );
 }
 
+/// The times of many changes are equal; their versions are not.
+#[test]
+fn each_change_of_a_file_gives_it_a_larger_version() {
+    let (_volume, root) = volume();
+    root.write("a", "0").unwrap();
+    let file = FileOptions::new().read(true).write(true).open(&root, "a").unwrap();
+    let version = |name: &str| root.metadata(name).unwrap().version();
+    let (mut last, mut last_of_dir) = (version("a"), version("."));
+    let mut grows = |what: &str| {
+        let now = version("a");
+        assert!(now > last, "{what}: {now} after {last}");
+        assert_eq!(version("a"), now, "nothing has changed");
+        assert_eq!(file.metadata().unwrap().version(), now);
+        last = now;
+    };
+    for n in 0..500 {
+        root.write("a", n.to_string()).unwrap();
+        grows("rewritten");
+    }
+    file.write_all_at(b"text", 1).unwrap();
+    grows("written");
+    file.write_all_at(b"text", 1).unwrap();
+    grows("written with the same text");
+    file.set_len(100_000).unwrap();
+    grows("size");
+    file.punch_hole(0, 4096).unwrap();
+    grows("hole");
+    root.set_permissions("a", 0o600).unwrap();
+    grows("permissions");
+    root.set_times("a", UNIX_EPOCH, UNIX_EPOCH).unwrap();
+    grows("times");
+    root.set_xattr_of("a", "user.x", b"value").unwrap();
+    grows("attribute");
+    root.hard_link("a", "b").unwrap();
+    grows("link");
+    root.remove_file("b").unwrap();
+    grows("unlink");
+    let before = version("a");
+    root.rename("a", "c").unwrap();
+    assert!(version("c") > before, "renamed");
+    root.rename("c", "a").unwrap();
+    grows("renamed back");
+    assert_eq!(root.xattr_of("a", "shoal.version").unwrap(), Some(last.to_string().into_bytes()));
+    assert!(!root.xattrs_of("a").unwrap().iter().any(|name| name.starts_with(b"shoal")));
+    assert!(root.set_xattr_of("a", "shoal.version", b"1").is_err());
+    for change in ["new", "a"] {
+        root.write(change, "").unwrap();
+        let now = version(".");
+        assert_eq!(now > last_of_dir, change == "new", "the directory has one more name");
+        last_of_dir = now;
+    }
+}
+
 #[test]
 fn an_open_file_outlives_its_name_and_no_longer() {
     let (volume, root) = volume();

@@ -12,10 +12,9 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use shoal::raw::{HoldLife, Ino, Local, OpenOptions, Outside, RingMemory, Volume, lock_files};
-use shoal_fuse::Handed;
+use shoal_fuse::{Handed, Outliving, Served};
 use shoal_session::kept::FILES;
-use shoal_session::place::default_socket;
-use shoal_session::{Calls, Host, KeptSessions, Restored, Server};
+use shoal_session::{KeptSessions, Restored};
 use signal_hook::iterator::Signals;
 
 use super::announce;
@@ -28,22 +27,6 @@ use crate::rings;
 
 /// Identifies the memory of sessions in an estate, with its version.
 const STATE: &str = "sessions 1";
-
-/// A volume, as the host of its sessions.
-struct Served {
-    local: Local,
-    allow_other: bool,
-}
-
-impl Host for Served {
-    fn calls(&self) -> &dyn Calls {
-        &self.local
-    }
-
-    fn may_enter(&self, uid: u32) -> bool {
-        self.allow_other || uid == 0 || uid == rustix::process::geteuid().as_raw()
-    }
-}
 
 /// Serves a volume for the keeper that has started this process. `begin_log` begins the log: what
 /// fails before that is said in one line.
@@ -85,13 +68,16 @@ fn first(
     let ring = Arc::new(memory);
     let volume = open(args, path, (HoldLife::Lasting, Vec::new(), ring.clone()))?;
     begin_log();
-    let begun = KeptSessions::make(ring.clone())
-        .and_then(|kept| Ok((begin(args, &volume, Restored::none(kept.clone()))?, kept)));
+    let kept = KeptSessions::make(ring.clone()).map_err(|error| failed(path, &error));
+    let begun = kept.and_then(|kept| {
+        let restored = Restored::none(kept.clone());
+        Ok((begin(args, (path, &volume), restored, false)?, kept))
+    });
     let (server, kept) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             close(volume, path)?;
-            return Err(failed(path, &error).with_status(SOME_FAILED));
+            return Err(error.with_status(SOME_FAILED));
         }
     };
     let copy = |file: std::io::Result<_>| file.map_err(|error| no_keeper(path, error));
@@ -109,7 +95,7 @@ fn first(
         },
     };
     estate.leave(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
-    announce(server.path())?;
+    announce(server.socket())?;
     serve(path, volume, server, estate, signals)
 }
 
@@ -133,7 +119,7 @@ fn resume(args: &ServeArgs, path: &Path, estate: Estate, signals: Signals) -> Re
     let restored = Restored::find(kept, &local, &hold);
     drop(local);
     free_unknown(&volume).map_err(|error| no_keeper(path, error))?;
-    let server = begin(args, &volume, restored).map_err(|error| failed(path, &error))?;
+    let server = begin(args, (path, &volume), restored, true)?;
     estate.leave(std::io::stdin()).map_err(|os| no_keeper(path, os.into()))?;
     serve(path, volume, server, estate, signals)
 }
@@ -150,34 +136,41 @@ fn open(
     Volume::open(path, &options).map(Arc::new).map_err(|error| failed(path, &error))
 }
 
-fn begin(args: &ServeArgs, volume: &Arc<Volume>, restored: Restored) -> shoal::raw::Result<Server> {
-    let host = Served { local: Local::new(volume.clone()), allow_other: args.allow_other };
-    let socket = match &args.socket {
-        Some(socket) => Ok(socket.clone()),
-        None => default_socket(&volume.info().id),
-    };
-    match socket {
-        Ok(socket) => Server::keep(&socket, Arc::new(host), restored),
-        Err(error) => {
-            restored.give_back(&host.local);
-            Err(error)
-        }
-    }
+fn begin(
+    args: &ServeArgs,
+    (path, volume): (&Path, &Arc<Volume>),
+    restored: Restored,
+    resumes: bool,
+) -> Result<Served> {
+    let options = super::options(args)?;
+    let source = path.display().to_string();
+    // It has started this process.
+    let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_pid().cast_unsigned());
+    let outliving = Outliving { restored, resumes, keeper };
+    let served = Served::new(volume.clone(), &source, &options, Some(outliving));
+    served.map_err(|error| failed(path, &error))
 }
 
 /// Serves until it is told to end.
 fn serve(
     path: &Path,
     volume: Arc<Volume>,
-    server: Server,
+    server: Served,
     estate: Estate,
     mut signals: Signals,
 ) -> Result<u8> {
     end_on_panic(None);
-    attend(path).map_err(|error| no_keeper(path, error))?;
-    tracing::info!(volume = %path.display(), socket = %server.path().display(), "served");
+    tracing::info!(volume = %path.display(), socket = %server.socket().display(), "served");
+    let server = Arc::new(Mutex::new(Some(server)));
+    attend(path, &volume, server.clone()).map_err(|error| no_keeper(path, error))?;
     let signal = signals.forever().next();
-    tracing::info!(signal, sessions = server.loads().len(), "ending");
+    // Nothing is there if it stops for another one: then the other thread ends the process.
+    let Some(server) = taken(&server) else {
+        loop {
+            std::thread::park();
+        }
+    };
+    tracing::info!(signal, sessions = server.sessions(), "ending");
     drop(server);
     let closed = close(volume, path);
     let failure = closed.as_ref().err().and_then(Failure::line);
@@ -191,16 +184,48 @@ fn serve(
     closed.map(|()| OK)
 }
 
+fn taken(server: &Mutex<Option<Served>>) -> Option<Served> {
+    server.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// Starts the thread that hears the keeper.
-fn attend(path: &Path) -> std::io::Result<()> {
-    let volume = path.display().to_string();
+fn attend(
+    path: &Path,
+    volume: &Arc<Volume>,
+    server: Arc<Mutex<Option<Served>>>,
+) -> std::io::Result<()> {
+    let (name, volume) = (path.display().to_string(), Arc::downgrade(volume));
     spawn("shoal-keeping", move || {
         while let Ok(Some(Message { letter, .. })) = keeping::receive(std::io::stdin()) {
-            tracing::warn!(letter, "unknown message of the keeper");
+            match letter {
+                b'Y' => {
+                    let Some(volume) = volume.upgrade() else { return };
+                    let Some(server) = taken(&server) else { return };
+                    yield_to_next(&volume, server);
+                }
+                letter => tracing::warn!(letter, "unknown message of the keeper"),
+            }
         }
-        tracing::warn!(%volume, "the keeper is gone: if this process is killed too, sessions end; \
-            the next open of the volume finds all completed calls");
+        tracing::warn!(volume = %name, "the keeper is gone: if this process is killed too, \
+            sessions end; the next open of the volume finds all completed calls");
     })
+}
+
+/// Stops for another server, and ends the process.
+fn yield_to_next(volume: &Volume, server: Served) {
+    tracing::info!("stopping: another program takes over");
+    // While calls go on, so that little is left for the checkpoint in the pause.
+    let stopped = volume.maintenance().checkpoint().and_then(|()| {
+        server.leave();
+        shoal::raw::hand_over(volume)
+    });
+    if let Err(error) = stopped {
+        // The next one recovers, as after a crash.
+        tracing::error!(%error, "no checkpoint before the take-over");
+    }
+    let _ = keeping::send(std::io::stdin(), b'Y', "", &[]);
+    // Its memory takes long to be given back, which nobody waits for.
+    std::process::exit(OK.into());
 }
 
 /// Nobody beside sessions: what an earlier server had counted for others is not in use.

@@ -2,21 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use rustix::io::Errno;
 use serde::Serialize;
-use shoal::raw::Timing;
 use shoal::raw::text::counted;
-use shoal_fuse::{
-    Group, Load, Loads, Operation, Stat, loads_of, operations_of, read_only_reason_of,
-};
+use shoal::raw::{Code, Timing};
+use shoal_session::{Group, Load, Metric, Operation};
 
 use crate::accounts::Accounts;
 use crate::json::Object;
 use crate::operations::{self, aligned, duration};
+use crate::session::Session;
 use crate::size;
 use crate::store::StoreCounts;
 use crate::text::printable;
@@ -24,26 +20,27 @@ use crate::text::printable;
 /// A mount at a moment.
 pub(super) struct Reading {
     at: Instant,
-    stats: Vec<Stat>,
+    stats: Vec<Metric>,
     operations: Vec<Operation>,
-    /// `None`: only the superuser and who has mounted may know.
-    loads: Option<Loads>,
+    /// `None`: only the superuser and the user who mounted may know.
+    loads: Option<Vec<Load>>,
     failed: Option<String>,
 }
 
 impl Reading {
     /// Asks the server.
-    pub(super) fn of(mount: &OwnedFd) -> io::Result<Reading> {
-        let loads = match loads_of(mount) {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::PERM) => None,
+    pub(super) fn of(session: &Session) -> shoal::raw::Result<Reading> {
+        let (calls, who) = (session.calls(), &session.who);
+        let loads = match calls.all_loads(who) {
+            Err(error) if error.is(Code::NotPermitted) => None,
             loads => Some(loads?),
         };
         Ok(Reading {
             at: Instant::now(),
-            stats: shoal_fuse::stats_of(mount)?,
-            operations: operations_of(mount)?,
+            stats: calls.all_metrics(who)?,
+            operations: calls.all_operations(who)?,
             loads,
-            failed: read_only_reason_of(mount)?,
+            failed: calls.read_only_reason(who)?,
         })
     }
 
@@ -69,7 +66,7 @@ pub(super) struct Row {
 pub(super) struct Interval {
     pub seconds: f64,
     /// At its end.
-    pub stats: Vec<Stat>,
+    pub stats: Vec<Metric>,
     /// Reason why the volume takes no changes.
     pub failed: Option<String>,
     pub operations: Vec<Operation>,
@@ -86,9 +83,12 @@ impl Interval {
     /// Compares two readings.
     pub(super) fn between(before: &Reading, now: &Reading, accounts: &Accounts) -> Interval {
         let seconds = (now.at - before.at).as_secs_f64().max(1e-3);
-        let rows = |of: fn(&Loads) -> &Vec<Load>, name: &dyn Fn(u32) -> (u32, String)| {
-            let (before, now) = (before.loads.as_ref()?, now.loads.as_ref()?);
-            Some(rows(of(before), of(now), seconds, name))
+        let rows = |is_process: bool, name: &dyn Fn(u32) -> (u32, String)| {
+            let of = |reading: &Reading| -> Option<Vec<Load>> {
+                let all = reading.loads.as_ref()?.iter();
+                Some(all.filter(|load| load.is_process == is_process).copied().collect())
+            };
+            Some(rows(&of(before)?, &of(now)?, seconds, name))
         };
         let rate = |name| now.stat(name).saturating_sub(before.stat(name)) as f64 / seconds;
         Interval {
@@ -96,8 +96,8 @@ impl Interval {
             stats: now.stats.clone(),
             failed: now.failed.clone(),
             operations: operations::since(&before.operations, &now.operations),
-            users: rows(|loads| &loads.users, &|uid| (uid, accounts.user_or_number(uid))),
-            processes: rows(|loads| &loads.processes, &process),
+            users: rows(false, &|uid| (uid, accounts.user_or_number(uid))),
+            processes: rows(true, &process),
             missed: [rate("node_reads"), rate("inode_block_reads")],
             store: StoreCounts::of_mount(&now.stats)
                 .zip(StoreCounts::of_mount(&before.stats))

@@ -5,7 +5,6 @@
 //! rest by [`Screen`].
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
@@ -22,6 +21,7 @@ use crate::args::TopArgs;
 use crate::failure::{Failure, OK, Result};
 use crate::interrupt;
 use crate::mounted;
+use crate::session::Session;
 use crate::text::printable;
 
 /// Time within which a signal and a reading are noticed; keys are at once.
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Shows the mount until a key or a signal ends it. Returns the exit status.
 pub(super) fn run(
     args: &TopArgs,
-    mount: OwnedFd,
+    session: Session,
     mut before: Reading,
     accounts: &Accounts,
     theme: Theme,
@@ -40,7 +40,7 @@ pub(super) fn run(
     let (mut choice, mut interval) = (Choice::default(), None);
     let mut due = Instant::now() + every;
     interrupt::defer();
-    let readings = readings(mount, every);
+    let readings = readings(session, every);
     let mut screen = Screen::take()?;
     loop {
         let silent = Instant::now().saturating_duration_since(due);
@@ -70,10 +70,13 @@ pub(super) fn run(
 }
 
 /// Returns the reading that has come, if one has.
-fn next(readings: &Receiver<io::Result<Reading>>, args: &TopArgs) -> Result<Option<Reading>> {
+fn next(
+    readings: &Receiver<shoal::raw::Result<Reading>>,
+    args: &TopArgs,
+) -> Result<Option<Reading>> {
     match readings.try_recv() {
         Ok(Ok(reading)) => Ok(Some(reading)),
-        Ok(Err(error)) => Err(mounted::refused(&args.directory, error)),
+        Ok(Err(error)) => Err(mounted::refused(&args.directory, &error)),
         Err(TryRecvError::Empty) => Ok(None),
         Err(TryRecvError::Disconnected) => {
             Err(Failure::failed(args.directory.display(), "asking the server has ended"))
@@ -82,12 +85,12 @@ fn next(readings: &Receiver<io::Result<Reading>>, args: &TopArgs) -> Result<Opti
 }
 
 /// Asks the server at intervals, in a thread that ends after an error, or with the process.
-fn readings(mount: OwnedFd, every: Duration) -> Receiver<io::Result<Reading>> {
+fn readings(session: Session, every: Duration) -> Receiver<shoal::raw::Result<Reading>> {
     let (sender, receiver) = sync_channel(1);
     thread::spawn(move || {
         loop {
             thread::sleep(every);
-            let reading = Reading::of(&mount);
+            let reading = Reading::of(&session);
             let is_last = reading.is_err();
             if sender.send(reading).is_err() || is_last {
                 return;

@@ -329,7 +329,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use ratatui::buffer::Buffer;
     use shoal::raw::Timings;
-    use shoal_fuse::{Group, Operation, Stat};
+    use shoal_session::{Group, Metric, Operation};
 
     fn operation(name: &str, group: Group, count: usize, failed: usize) -> Operation {
         let timings = Timings::new(1);
@@ -355,7 +355,7 @@ mod tests {
             ("segments", 256),
             ("inodes", 123_456),
         ];
-        let stat = |(name, value): (&'static str, u64)| Stat {
+        let stat = |(name, value): (&'static str, u64)| Metric {
             name: name.into(),
             value,
             what: "".into(),

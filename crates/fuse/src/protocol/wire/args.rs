@@ -241,32 +241,6 @@ wire! {
         /// Room for the answer.
         28 out_size: u32,
     }
-    /// Head of a page of [`crate::protocol::control`].
-    ControlHead 72 {
-        /// Version of the page.
-        0 version: u16,
-        /// Its subject.
-        2 kind: u16,
-        /// By kind.
-        4 flags: u32,
-        /// Start of this page, or of the next.
-        8 cursor: [u64; 3],
-        /// By kind.
-        32 numbers: [u64; 4],
-        /// Answer: entries that follow. Request: 0.
-        64 count: u32,
-        /// Request: bytes of the name that follows. Answer: 0.
-        68 len: u32,
-    }
-    /// An entry of such a page, in front of its texts.
-    ControlEntry 32 {
-        /// By kind.
-        0 numbers: [u64; 3],
-        /// By kind.
-        24 flags: u32,
-        /// Bytes of the texts.
-        28 len: [u16; 2],
-    }
     /// INIT.
     InitIn 64 {
         /// Protocol version, 7.

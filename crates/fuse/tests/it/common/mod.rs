@@ -14,10 +14,12 @@
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use shoal::raw::{Caller, TreeCheck};
+use shoal_session::{Calls, Node};
 pub(crate) use shoal_skip::{can_mount, skipped};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -467,6 +469,21 @@ pub(crate) fn with_umask<T: Send>(umask: u32, call: impl FnOnce() -> T + Send) -
 }
 
 pub(crate) type Res<T> = Result<T, Errno>;
+
+/// Returns calls by the ioctl, about an open file and the mount that it is in.
+pub(crate) fn calls(opened: impl AsFd) -> Arc<dyn Calls> {
+    shoal_fuse::calls_by(opened.as_fd().try_clone_to_owned().unwrap())
+}
+
+/// Returns the errno of a call's error.
+pub(crate) fn errno<T>(result: shoal::raw::Result<T>) -> Res<T> {
+    result.map_err(|error| Errno::from_raw_os_error(error.errno()))
+}
+
+/// Removes a directory with everything below it, by the ioctl.
+pub(crate) fn remove_tree(dir: impl AsFd, path: &str, check: TreeCheck) -> Res<()> {
+    errno(calls(dir).remove_tree(&Caller::root(), Node::TOP, path.as_bytes(), check))
+}
 
 pub(crate) fn open(path: impl AsRef<Path>, flags: OFlags) -> Res<OwnedFd> {
     // A server started by another test must not inherit it, or this mount stays busy.

@@ -1,47 +1,31 @@
-//! Counters and gauges of a volume: rows for people and scripts, the same for a mounted volume and
-//! for one opened by a program.
+//! Counters and gauges of a volume: rows for people and scripts.
 
-use shoal::raw::{Counter, VolumeInfo};
+use shoal_engine::{Counter, VolumeInfo};
+use shoal_session::Metric;
 use std::borrow::Cow;
 
-/// A counter or gauge of a volume. If it comes from a mount the words are the server's, which may
-/// be of another version than this program.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stat {
-    /// Name.
-    pub name: Cow<'static, str>,
-    /// Value.
-    pub value: u64,
-    /// Description.
-    pub what: Cow<'static, str>,
-    /// The value also goes down.
-    pub gauge: bool,
+/// Returns all counters of a volume, then all gauges, then what the storage below counts.
+pub fn metrics(info: &VolumeInfo) -> Vec<Metric> {
+    let what = |name| {
+        let counter = Counter::ALL.iter().find(|counter| counter.name() == name);
+        counter.map_or("", |counter| counter.what())
+    };
+    let counters = info.counters.iter().map(|(name, value)| Metric {
+        name: Cow::Borrowed(*name),
+        value: *value,
+        what: Cow::Borrowed(what(*name)),
+        gauge: false,
+    });
+    let storage = info.storage.iter().map(|fact| Metric {
+        name: format!("store_{}", fact.name).into(),
+        value: fact.value,
+        what: fact.what.into(),
+        gauge: fact.gauge,
+    });
+    counters.chain(gauges(info)).chain(storage).collect()
 }
 
-impl Stat {
-    /// Returns all counters, then all gauges, then what the storage below counts.
-    pub fn all(info: &VolumeInfo) -> Vec<Stat> {
-        let what = |name| {
-            let counter = Counter::ALL.iter().find(|counter| counter.name() == name);
-            counter.map_or("", |counter| counter.what())
-        };
-        let counters = info.counters.iter().map(|(name, value)| Stat {
-            name: Cow::Borrowed(*name),
-            value: *value,
-            what: Cow::Borrowed(what(*name)),
-            gauge: false,
-        });
-        let storage = info.storage.iter().map(|fact| Stat {
-            name: format!("store_{}", fact.name).into(),
-            value: fact.value,
-            what: fact.what.into(),
-            gauge: fact.gauge,
-        });
-        counters.chain(gauges(info)).chain(storage).collect()
-    }
-}
-
-fn gauges(info: &VolumeInfo) -> [Stat; 11] {
+fn gauges(info: &VolumeInfo) -> [Metric; 11] {
     [
         ("orphan_slots_used", info.orphans, "slots of the orphan table in use now"),
         ("detached_alive", info.detached, "files that live on in memory alone now"),
@@ -59,7 +43,7 @@ fn gauges(info: &VolumeInfo) -> [Stat; 11] {
         ("cache_bytes", info.cache_bytes, "bytes of cache in use now"),
         ("resident_bytes", resident_bytes(), "bytes of memory of the process in use now"),
     ]
-    .map(|(name, value, what)| Stat {
+    .map(|(name, value, what)| Metric {
         name: name.into(),
         value,
         what: what.into(),
@@ -81,7 +65,7 @@ mod tests {
     #[test]
     fn every_row_has_its_words() {
         let counters = Counter::ALL.iter().map(|counter| (counter.name(), 1)).collect();
-        let stats = Stat::all(&VolumeInfo { counters, orphans: 3, ..VolumeInfo::default() });
+        let stats = metrics(&VolumeInfo { counters, orphans: 3, ..VolumeInfo::default() });
         assert!(stats.iter().all(|stat| !stat.name.is_empty() && !stat.what.is_empty()));
         let names: std::collections::HashSet<_> = stats.iter().map(|stat| &stat.name).collect();
         assert_eq!(names.len(), stats.len(), "each once");
