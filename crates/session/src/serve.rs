@@ -16,12 +16,25 @@ use shoal_engine::{
     BatchOp, Caller, ChangeMark, Code, Error, Fields, Filter, Freshness, Ino, Left, Listing,
     Result, TreeChange, must_not_wait, refuse_to_wait,
 };
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of entries in one answer. A longer listing goes on with the next question, so that no call
-/// takes long.
+/// Bytes of entries in one answer: of a session that is served alone, and beside others. A longer
+/// listing goes on with the next question, so that no call takes long.
 const LISTED_MAX: usize = 32 << 10;
+const LISTED_BESIDE_MAX: usize = 4 << 10;
+
+thread_local! {
+    /// Several sessions ask this thread.
+    static BESIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Lets the answers of this thread be short, as several sessions ask it, or not.
+#[inline]
+pub(crate) fn serve_beside(others: bool) {
+    BESIDE.set(others);
+}
 /// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
 const GOT_MAX: usize = READ_MAX;
 
@@ -589,10 +602,11 @@ fn list_into(
     true.put(out);
     let head = out.len();
     let mut is_last = true;
+    let at_most = if BESIDE.get() { LISTED_BESIDE_MAX } else { LISTED_MAX };
     let listed = calls.list(who, top, path, ino, listing, &mut |entry, stat| {
         let before = out.len();
         put_entry(entry, &stat, out);
-        is_last = out.len() <= LISTED_MAX;
+        is_last = out.len() <= at_most;
         if !is_last {
             out.truncate(before);
         }

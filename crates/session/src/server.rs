@@ -9,7 +9,8 @@
 //! *Turns.* A thread looks at its sessions in turn and answers one question of each. It never waits
 //! for the device or for another thread: a call that would is made again by a thread that may
 //! ([`at_once`](shoal_engine::at_once)), as on a mount. So nobody's call is behind another's that
-//! waits.
+//! waits. While several sessions ask it, it lets others run after a few questions: the client of one
+//! may wait for this processor with its answer there. Parts of listings are shorter then.
 //!
 //! *Death.* A client that dies closes its socket, and all that it had open is given back. A client
 //! that finds its server dead learns it from the same socket.
@@ -25,7 +26,7 @@ use crate::kept::{Asked, Found, KeptSessions, Slot, parse};
 use crate::memory::Memory;
 use crate::nodes::{Nodes, release};
 use crate::peer::{Peer, groups_of, peer_of};
-use crate::serve::Host;
+use crate::serve::{Host, serve_beside};
 use crate::served::{Before, Looked, Served, Whose, Work};
 use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -58,8 +59,10 @@ const PENDING_MAX: usize = 256;
 /// Threads that may wait, at most, and how long one without work stays.
 const CREW_MAX: usize = 1024;
 const CREW_STAYS: Duration = Duration::from_secs(10);
-/// Rounds of looking between two looks at the clock.
+/// Rounds of looking between two looks at the clock, and before others are let run while several
+/// sessions ask.
 const LOOKS: usize = 16;
+const TURN_LOOKS: usize = 4;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Longest wait for calls under way, when the server ends.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -814,7 +817,10 @@ impl Shared {
         let mut wait = Wait::begin();
         while !mine.is_empty() {
             let mut some = false;
-            for _ in 0..LOOKS {
+            let is_shared = mine.len() > 1;
+            let looks = if is_shared { TURN_LOOKS } else { LOOKS };
+            serve_beside(is_shared);
+            for _ in 0..looks {
                 let mut now = false;
                 for session in &*mine {
                     match session.look(memory) {
@@ -835,6 +841,11 @@ impl Shared {
                 wait = Wait::begin();
             } else if !wait.moment(LOOK, YIELD) {
                 return;
+            }
+            if some && is_shared {
+                // The client of one may wait for this processor, with its answer there. It would
+                // be let run at the end of this thread's slice: after 3 ms.
+                std::thread::yield_now();
             }
             if heard.elapsed() >= HEAR {
                 heard = Instant::now();
