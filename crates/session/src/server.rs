@@ -9,8 +9,8 @@
 //! *Turns.* A thread looks at its sessions in turn and answers one question of each. It never waits
 //! for the device or for another thread: a call that would is made again by a thread that may
 //! ([`at_once`](shoal_engine::at_once)), as on a mount. So nobody's call is behind another's that
-//! waits. While several sessions ask it, it lets others run after a few questions: the client of one
-//! may wait for this processor with its answer there. Parts of listings are shorter then.
+//! waits. While several sessions ask it, it lets others run after a few questions: the client of
+//! one may wait for this processor with its answer there. Parts of listings are shorter then.
 //!
 //! *Death.* A client that dies closes its socket, and all that it had open is given back. A client
 //! that finds its server dead learns it from the same socket.
