@@ -43,7 +43,9 @@ impl Totals {
     ///
     /// # Errors
     /// `NotFound` when the directory has been removed, `PermissionDenied`, `InvalidData` when an
-    /// inode or a directory is damaged, those of the device.
+    /// inode or a directory is damaged, those of the device. For an ordinary user
+    /// `ArgumentListTooLong` (`E2BIG`) if there are more than a million directories and files with
+    /// several links, `ResourceBusy` while several large trees are added up.
     pub fn of(dir: &Dir) -> Result<Totals> {
         let totals = dir.calls().totals(dir.who(), dir.node(), false);
         dir.done(totals.map(Totals), "sum up directory")

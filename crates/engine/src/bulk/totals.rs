@@ -19,6 +19,7 @@ use shoal_format::checkpoint::RootState;
 use shoal_format::inode::Inode;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Part of a subvolume's inodes that a walk may find before it is given up. With everything in
 /// memory a walk takes about twice as long for an inode as a scan, so a walk that was in vain makes
@@ -30,6 +31,34 @@ const WALK_MIN: u64 = 1024;
 const THREAD_WORTH: u64 = 8192;
 /// Links that are read at a time.
 const LINKS: usize = 256;
+/// Directories, and files with several links, that a walk for an ordinary user may find: each takes
+/// some 40 bytes.
+const SEEN_MAX: usize = if cfg!(test) { 1 << 10 } else { 1 << 20 };
+/// As many from which on a walk is a large one.
+const SEEN_LARGE: usize = if cfg!(test) { 1 << 6 } else { 1 << 16 };
+/// Large walks for ordinary users in this process at a time.
+const LARGE_MAX: usize = 4;
+
+/// Large walks.
+static LARGE: AtomicUsize = AtomicUsize::new(0);
+
+/// A large walk that goes on until this is dropped.
+struct LargeWalk;
+
+impl LargeWalk {
+    fn begin() -> Option<LargeWalk> {
+        let begun = LARGE.fetch_add(1, Ordering::Relaxed);
+        // Given back at once if there are too many.
+        let walk = LargeWalk;
+        (begun < LARGE_MAX).then_some(walk)
+    }
+}
+
+impl Drop for LargeWalk {
+    fn drop(&mut self) {
+        LARGE.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Totals by branch: the directory itself or, of calls that want them, the entries of it.
 #[derive(Default)]
@@ -56,6 +85,30 @@ struct Walk {
     seen: HashSet<Ino>,
     /// Entries that may still be found.
     left: u64,
+    /// It is for an ordinary user, who must not have all memory.
+    is_bounded: bool,
+    large: Option<LargeWalk>,
+}
+
+impl Walk {
+    /// Refuses to go on if it remembers too much.
+    fn check(&mut self) -> Result<()> {
+        if !self.is_bounded || self.seen.len() < SEEN_LARGE {
+            return Ok(());
+        }
+        if self.seen.len() > SEEN_MAX {
+            let message = format!(
+                "more than {SEEN_MAX} directories and files with several links: add up the \
+                 directories below one by one"
+            );
+            return Err(Error::refused(Code::TooBig, message));
+        }
+        if self.large.is_none() {
+            let busy = || Error::refused(Code::Busy, "other large trees are being added up now");
+            self.large = Some(LargeWalk::begin().ok_or_else(busy)?);
+        }
+        Ok(())
+    }
 }
 
 /// An inode of a scan, with its directory if the inode itself has that information; of a directory
@@ -75,7 +128,9 @@ impl Bulk<'_> {
     ///
     /// # Errors
     /// `ENOTDIR`; `ENOENT` if the directory is removed; `ESTALE` if it does not exist; `EACCES` if
-    /// the caller may not list or search a directory; those of the device, and damage.
+    /// the caller may not list or search a directory; for an unprivileged caller `E2BIG` if there
+    /// are more than a million directories and files with several links, and `EBUSY` if large trees
+    /// are being added up for several others; those of the device, and damage.
     pub fn totals(self, who: &Caller, scan: TotalsScan) -> Result<Totals> {
         Ok(self.sums(who, scan, false, &|| false)?.total())
     }
@@ -176,6 +231,8 @@ impl Bulk<'_> {
             stack: vec![(top, top)],
             seen: HashSet::from([top]),
             left: most,
+            is_bounded: !who.bypasses(),
+            large: None,
         };
         let mut own = Totals::default();
         own.add(&self.0.attr(top)?);
@@ -207,15 +264,16 @@ impl Bulk<'_> {
     ) -> Result<bool> {
         self.check_list(who, dir)?;
         let mut here = Totals::default();
-        let mut each = |_: DirEntry<'_>, attr: &Attr| {
+        let mut each = |attr: &Attr| {
             if walk.left == 0 {
-                return false;
+                return Ok(false);
             }
+            walk.check()?;
             walk.left -= 1;
             let is_dir = attr.kind == FileKind::Directory;
             let is_below = scan.subvolumes || attr.ino.root() == dir.root();
             if !is_below || (is_dir || attr.nlink > 1) && !walk.seen.insert(attr.ino) {
-                return true;
+                return Ok(true);
             }
             if is_dir {
                 walk.stack.push((attr.ino, if by_child { attr.ino } else { branch }));
@@ -224,11 +282,11 @@ impl Bulk<'_> {
                 true => walk.sums.0.entry(attr.ino).or_default().add(attr),
                 false => here.add(attr),
             }
-            true
+            Ok(true)
         };
         let mut is_whole = Ok(true);
-        let mut entries = |entry: DirEntry<'_>, attr: Result<&Attr>| {
-            is_whole = attr.map(|attr| each(entry, attr));
+        let mut entries = |_: DirEntry<'_>, attr: Result<&Attr>| {
+            is_whole = attr.and_then(&mut each);
             matches!(is_whole, Ok(true))
         };
         let listed = self.directories().readdirplus(dir, 2, &mut entries);
@@ -350,5 +408,43 @@ impl Bulk<'_> {
                 _ => return Ok(None),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemDevice, MkfsOptions, OpenOptions, Volume, mkfs_on};
+    use std::sync::Arc;
+
+    /// An ordinary user has no more than some memory of the process, however large the tree.
+    #[test]
+    fn what_a_user_has_added_up_is_bounded() {
+        let device = Arc::new(MemDevice::new(256 << 20));
+        mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
+        let options = OpenOptions { background: false, ..OpenOptions::default() };
+        let volume = Volume::open_on(device, &options).unwrap();
+        let (root, user) = (Caller::root(), Caller::user(1000, 1000));
+        let totals = |who: &Caller| volume.bulk().totals(who, TotalsScan::of(Ino::ROOT));
+        let make = |range: std::ops::Range<usize>| {
+            for n in range {
+                let name = format!("{n}");
+                volume.namespace().mkdir(&root, Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+            }
+        };
+        make(0..SEEN_LARGE);
+        let running: Vec<LargeWalk> = (0..LARGE_MAX).filter_map(|_| LargeWalk::begin()).collect();
+        assert_eq!(running.len(), LARGE_MAX);
+        assert!(LargeWalk::begin().is_none());
+        make(SEEN_LARGE..SEEN_LARGE + 1);
+        assert_eq!(totals(&user).unwrap_err().code(), Code::Busy);
+        assert_eq!(totals(&root).unwrap().dirs as usize, SEEN_LARGE + 2);
+        drop(running);
+        assert_eq!(totals(&user).unwrap().dirs as usize, SEEN_LARGE + 2);
+        make(SEEN_LARGE + 1..SEEN_MAX);
+        assert_eq!(totals(&user).unwrap().dirs as usize, SEEN_MAX + 1);
+        make(SEEN_MAX..SEEN_MAX + 2);
+        assert_eq!(totals(&user).unwrap_err().code(), Code::TooBig);
+        assert!(LargeWalk::begin().is_some(), "they are given back");
     }
 }
