@@ -5,6 +5,10 @@
 //! inode's attributes is refused with `ENOENT` if it does not know the inode. It is asked about
 //! each orphan at the start, and about each inode that is unlinked later, or that it drops.
 //!
+//! An orphan at the start may be a file without a name (`O_TMPFILE`) whose maker
+//! has been answered by the dead server, and has not run since: the kernel learns of the inode when
+//! it does. So what it does not know at the start is asked about once more, after [`GRACE`].
+//!
 //! *Attributes and listings.* The dead server may have owed the kernel a notice of a change that it
 //! had made. So the kernel forgets the attributes of all inodes in the last records.
 //!
@@ -14,10 +18,14 @@
 use crate::protocol::notify::Notification;
 use parking_lot::{Condvar, Mutex};
 use shoal::raw::Ino;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
 
 /// Room for a notice about an inode.
 const MESSAGE: usize = 64;
+
+/// Time in which the maker of a file runs that has been answered.
+const GRACE: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 10 });
 
 /// Inodes to ask the kernel about.
 #[derive(Default)]
@@ -32,16 +40,32 @@ struct State {
     queue: VecDeque<Ino>,
     /// Asked about, and not known.
     unknown: VecDeque<Ino>,
+    /// Those of the start are queued.
+    begins: bool,
+    /// Of the start, and not known: to be asked about again at a time.
+    again: VecDeque<(Instant, Ino)>,
+    /// Of the start, and not asked about.
+    first: HashSet<Ino>,
     /// Answers that somebody waits for.
     waiting: HashMap<Ino, Option<bool>>,
     closed: bool,
 }
 
 impl Inherited {
+    /// Queues the orphans of the start, which `ask` does.
+    pub(crate) fn begin(&self, ask: impl FnOnce()) {
+        self.state.lock().begins = true;
+        ask();
+        self.state.lock().begins = false;
+    }
+
     /// Queues an unlinked inode.
     pub(crate) fn ask(&self, ino: Ino) {
         let mut state = self.state.lock();
         if !state.closed {
+            if state.begins {
+                state.first.insert(ino);
+            }
             state.queue.push_back(ino);
             self.wake.notify_all();
         }
@@ -53,6 +77,7 @@ impl Inherited {
         state.closed = true;
         state.queue.clear();
         state.unknown.clear();
+        state.again.clear();
         self.wake.notify_all();
     }
 
@@ -81,17 +106,33 @@ impl Inherited {
     pub(crate) fn run(&self, knows: impl Fn(Ino) -> bool) {
         let mut state = self.state.lock();
         while !state.closed {
-            let Some(ino) = state.queue.pop_front() else {
-                self.wake.wait(&mut state);
-                continue;
+            let due = state.again.front().copied();
+            let ino = match (state.queue.pop_front(), due) {
+                (Some(ino), _) => ino,
+                (None, None) => {
+                    self.wake.wait(&mut state);
+                    continue;
+                }
+                (None, Some((at, _))) if at > Instant::now() => {
+                    self.wake.wait_until(&mut state, at);
+                    continue;
+                }
+                (None, Some((_, ino))) => {
+                    state.again.pop_front();
+                    ino
+                }
             };
+            let is_first = state.first.remove(&ino);
             drop(state);
             let known = knows(ino);
             state = self.state.lock();
             if let Some(answer) = state.waiting.get_mut(&ino) {
                 *answer = Some(known);
             } else if !known && !state.closed {
-                state.unknown.push_back(ino);
+                match is_first {
+                    true => state.again.push_back((Instant::now() + GRACE, ino)),
+                    false => state.unknown.push_back(ino),
+                }
             }
             self.wake.notify_all();
         }
@@ -150,6 +191,36 @@ mod tests {
         inherited.run(|_| panic!("closed"));
         inherited.free_unknown(|_| panic!("closed"));
         assert!(inherited.knows(Ino(6)));
+    }
+
+    /// The maker of a file without a name had its answer, and has not run yet.
+    #[test]
+    fn orphans_of_the_start_are_asked_about_twice() {
+        let inherited = Arc::new(Inherited::default());
+        inherited.begin(|| [7, 9].into_iter().for_each(|n| inherited.ask(Ino(n))));
+        let (asked, freed) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            let (inherited, asked, freed) = (&inherited, &asked, &freed);
+            let knows = move |ino: Ino| {
+                let mut asked = asked.lock();
+                asked.push(ino);
+                // By the second time its maker has run.
+                ino == Ino(7) && asked.iter().filter(|it| **it == ino).count() == 2
+            };
+            scope.spawn(move || inherited.run(knows));
+            scope.spawn(move || inherited.free_unknown(|ino| freed.lock().push(ino)));
+            while asked.lock().len() < 4 || freed.lock().is_empty() {
+                std::thread::yield_now();
+            }
+            // One that is unlinked later is asked about once.
+            inherited.ask(Ino(11));
+            while freed.lock().len() < 2 {
+                std::thread::yield_now();
+            }
+            inherited.close();
+        });
+        assert_eq!(*asked.lock(), [7, 9, 7, 9, 11].map(Ino));
+        assert_eq!(*freed.lock(), [9, 11].map(Ino));
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | `observe` | times and counts requests, keeps the slow ones |
 //! | `documents` | files of the directory `.shoal` |
 //! | `service` | interface between a transport and its server |
+//! | `apart` | threads with a descriptor table of their own |
 //! | `trees` | removed trees, as the kernel knows them |
 //! | `sweep` | names below a removed tree, dropped by the kernel in the background |
 //! | `calls`, `inherited` | what a dead server has left: requests, and references of the kernel |
@@ -54,6 +55,7 @@ mod inherited;
 mod notices;
 mod observe;
 
+mod apart;
 pub mod service;
 mod sweep;
 mod tokens;

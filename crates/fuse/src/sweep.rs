@@ -20,6 +20,7 @@
 //! process that may mount can make such a copy. Without one the names are dropped by a notice that
 //! nobody waits for.
 
+use crate::apart::leave_process_table;
 use crate::notices::{Notice, Notices};
 use crate::table;
 use parking_lot::{Condvar, Mutex};
@@ -132,20 +133,23 @@ impl Sweeper {
 impl Sweep {
     /// Runs the first thread.
     fn run(self: Arc<Sweep>) {
-        let top = match self.place.copy() {
-            Ok(top) => Arc::new(top),
-            Err(error) => return self.leave_to_notice(&error.into()),
-        };
-        let (inner, same) = (self.clone(), top.clone());
+        let inner = self.clone();
         let second = Builder::new().name("shoal-sweep".to_owned());
         // Without a second thread the reply waits for the first.
-        let _ = second.spawn(move || inner.look_up(&same));
-        self.look_up(&top);
+        let _ = second.spawn(move || inner.look_up());
+        self.look_up();
     }
 
     /// Looks the name up, and so makes the kernel drop it.
-    fn look_up(&self, top: &OwnedFd) {
-        match statat(top, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
+    fn look_up(&self) {
+        // If the server is killed, this thread waits for the next one's answer: with the keeper's
+        // socket it would have that wait for its end.
+        let top = leave_process_table(None).and_then(|()| Ok(self.place.copy()?));
+        let top = match top {
+            Ok(top) => top,
+            Err(error) => return self.leave_to_notice(&error),
+        };
+        match statat(&top, &self.path, AtFlags::SYMLINK_NOFOLLOW) {
             // It may have found a new file of that name.
             Ok(_) | Err(Os::NOENT) => self.wake(),
             Err(error) => self.leave_to_notice(&error.into()),

@@ -25,14 +25,18 @@ pub(crate) fn run(args: &RemountArgs) -> Result<u8> {
         return serve::promote(&args.directory, args.force);
     }
     let place = tags::resolve(&args.directory)?;
-    hand_over(&mounts::of_volume(&place).unwrap_or(place), None)?;
+    let place = match place.is_dir() {
+        true => place,
+        false => mounts::of_volume(&place).unwrap_or(place),
+    };
+    hand_over(&place, None)?;
     Ok(OK)
 }
 
 /// Has this program's executable serve a mount, and, if asked so, its volume grow.
 pub(crate) fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
     let Some(keeper) = keeper_of(directory)? else {
-        let why = "is not a mount of Shoal that is served";
+        let why = "is not a mount of Shoal that is served, nor a served volume";
         return Err(Failure::failed(directory.display(), why));
     };
     let directory = directory.display();
@@ -54,6 +58,9 @@ pub(crate) fn hand_over(directory: &Path, grow: Option<u64>) -> Result<()> {
 fn keeper_of(place: &Path) -> Result<Option<u32>> {
     if place.is_dir() {
         return Ok(shoal_fuse::server_pid(place));
+    }
+    if !place.exists() && !shoal::raw::is_bucket(place) {
+        return Ok(None);
     }
     let session = Session::open(place, Access::Read)?;
     if session.direct().is_some() {

@@ -395,7 +395,9 @@ pub(super) fn find_out(
     let device = device.try_clone()?;
     let working = pause.cloned().unwrap_or_default().join();
     let kernel = Kernel { session: Arc::downgrade(session) };
-    session.views.get().references().watch_unconfirmed(Arc::new(kernel));
+    session
+        .inherited
+        .begin(|| session.views.get().references().watch_unconfirmed(Arc::new(kernel)));
     let asking = session.clone();
     let ask = move |device| asking.inherited.run(|ino| knows(&asking, &device, ino));
     match pause {

@@ -19,7 +19,8 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/device/src/discard.rs", "the ioctl that discards a range of a block device"),
     ("crates/session/src/memory.rs", "a mapped file, which another process has mapped too"),
     ("crates/session/src/peer.rs", "the credentials of a peer in another pid namespace"),
-    ("crates/fuse/src/transport/apart.rs", "a thread with descriptors of its own"),
+    ("crates/fuse/src/apart.rs", "a thread with descriptors of its own"),
+    ("crates/fuse/src/transport/apart.rs", "the descriptor that such a thread keeps"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     (
         "crates/fuse/src/transport/uring/slots.rs",
