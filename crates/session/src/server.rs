@@ -28,7 +28,7 @@ use crate::nodes::{Nodes, release};
 use crate::peer::{Peer, groups_of, peer_of};
 use crate::serve::{Host, serve_beside};
 use crate::served::{Before, Looked, Served, Whose, Work};
-use crate::waiting::{Wait, take_turns};
+use crate::waiting::Wait;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -845,7 +845,7 @@ impl Shared {
             if some && is_shared {
                 // The client of one may wait for this processor, with its answer there. It would
                 // be let run at the end of this thread's slice: after 3 ms.
-                take_turns();
+                std::thread::yield_now();
             }
             if heard.elapsed() >= HEAR {
                 heard = Instant::now();
