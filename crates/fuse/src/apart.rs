@@ -10,13 +10,13 @@
 //! system call any more, nothing of the process touches the volume, and a thread like this one
 //! returns to no code of ours.
 //!
-//! It keeps one descriptor of the process. A new table is a copy of the
-//! process's, with whatever another thread has open at that moment: a file of the mount, which
-//! would keep it busy for ever. So the thread closes everything else first. What starts threads for
-//! the connection returns only then: whatever its caller opens later is in no copy.
+//! It keeps one descriptor of the process, or none. A new table is a copy of the process's, with
+//! whatever another thread has open at that moment: a file of the mount, which would keep it busy
+//! for ever. So the thread closes everything else first. What starts threads for the connection
+//! returns only then: whatever its caller opens later is in no copy.
 //!
-//! So do the threads that look names up in the mount itself ([`crate::sweep`]): of a server that is
-//! killed they wait for the next one's answer.
+//! The threads that look names up in the mount itself ([`crate::sweep`]) have such a table too: of
+//! a server that is killed they wait for the next one's answer.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{UnshareFlags, unshare_unsafe};

@@ -65,18 +65,16 @@ impl Door {
 
     /// Opens the door of a volume without a mount: there is no kernel to tell.
     pub(crate) fn without_kernel(session: Arc<Session>, only: Option<u32>) -> Door {
-        let local = Local::new(session.views.keep()).of_server(Arc::new(Mounted(session.clone())));
-        Door { session, volume: Behind::Own(local), device: 0, only, collects: false }
+        let volume = Behind::Own(quiet(&session));
+        Door { session, volume, device: 0, only, collects: false }
     }
 
     /// Opens the door of a mount that follows a volume of another process: nothing is changed by
     /// it, and its kernel keeps what another process may change for a moment only.
     pub(crate) fn of_views(session: Arc<Session>, device: u64, only: Option<u32>) -> Door {
         let of = session.clone();
-        let newest = move || -> Arc<dyn Calls> {
-            let local = Local::new(of.views.keep()).of_view();
-            Arc::new(local.of_server(Arc::new(Mounted(of.clone()))).of_subvolume(of.top))
-        };
+        let newest =
+            move || -> Arc<dyn Calls> { Arc::new(quiet(&of).of_view().of_subvolume(of.top)) };
         let volume = Behind::Views(Box::new(Newest(newest)));
         Door { session, volume, device, only, collects: false }
     }
@@ -159,8 +157,12 @@ impl Host for Door {
 
 /// The calls on the volume of a mount as it is now, of which the kernel is told.
 pub(crate) fn local_of(session: &Arc<Session>) -> Local {
-    let local = Local::new(session.views.keep()).telling(Arc::new(Kernel(session.clone())));
-    local.of_server(Arc::new(Mounted(session.clone()))).of_subvolume(session.top)
+    quiet(session).telling(Arc::new(Kernel(session.clone()))).of_subvolume(session.top)
+}
+
+/// The calls on the volume as it is now, of which no kernel is told.
+fn quiet(session: &Arc<Session>) -> Local {
+    Local::new(session.views.keep()).of_server(Arc::new(Mounted(session.clone())))
 }
 
 /// Tells the kernel what a call of this thread has changed, and waits for it, but not long: for a

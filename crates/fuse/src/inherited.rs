@@ -5,9 +5,9 @@
 //! inode's attributes is refused with `ENOENT` if it does not know the inode. It is asked about
 //! each orphan at the start, and about each inode that is unlinked later, or that it drops.
 //!
-//! An orphan at the start may be a file without a name (`O_TMPFILE`) whose maker
-//! has been answered by the dead server, and has not run since: the kernel learns of the inode when
-//! it does. So what it does not know at the start is asked about once more, after [`GRACE`].
+//! An orphan at the start may be a file without a name (`O_TMPFILE`) whose maker has been answered
+//! by the dead server, and has not run since: the kernel learns of the inode when it does. So what
+//! it does not know at the start is asked about once more, after [`GRACE`].
 //!
 //! *Attributes and listings.* The dead server may have owed the kernel a notice of a change that it
 //! had made. So the kernel forgets the attributes of all inodes in the last records.
@@ -40,11 +40,11 @@ struct State {
     queue: VecDeque<Ino>,
     /// Asked about, and not known.
     unknown: VecDeque<Ino>,
-    /// Those of the start are queued.
+    /// Orphans at the start are being queued.
     begins: bool,
-    /// Of the start, and not known: to be asked about again at a time.
+    /// Orphans at the start that were not known: each is asked about again at a time.
     again: VecDeque<(Instant, Ino)>,
-    /// Of the start, and not asked about.
+    /// Orphans at the start that have not been asked about.
     first: HashSet<Ino>,
     /// Answers that somebody waits for.
     waiting: HashMap<Ino, Option<bool>>,
@@ -52,7 +52,7 @@ struct State {
 }
 
 impl Inherited {
-    /// Queues the orphans of the start, which `ask` does.
+    /// Queues the orphans at the start, which `ask` does.
     pub(crate) fn begin(&self, ask: impl FnOnce()) {
         self.state.lock().begins = true;
         ask();
@@ -78,6 +78,7 @@ impl Inherited {
         state.queue.clear();
         state.unknown.clear();
         state.again.clear();
+        state.first.clear();
         self.wake.notify_all();
     }
 
@@ -195,7 +196,7 @@ mod tests {
 
     /// The maker of a file without a name had its answer, and has not run yet.
     #[test]
-    fn orphans_of_the_start_are_asked_about_twice() {
+    fn orphans_at_the_start_are_asked_about_twice() {
         let inherited = Arc::new(Inherited::default());
         inherited.begin(|| [7, 9].into_iter().for_each(|n| inherited.ask(Ino(n))));
         let (asked, freed) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));

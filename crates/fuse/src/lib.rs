@@ -94,3 +94,4 @@ pub use mount::served::{Outliving, Served};
 pub use protocol::traced::Facts;
 pub use report::json::Durations;
 pub use shoal_session::{Peer, peer_of};
+pub use tokens::DIRECTORY_NAME as TOKENS_DIRECTORY;

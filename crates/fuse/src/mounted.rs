@@ -47,7 +47,7 @@ impl Control for Mounted {
         top.users().into_iter().chain(top.processes()).collect()
     }
 
-    fn trace(&self, from: u64, at_most: usize) -> Result<Trace> {
+    fn trace(&self, from: u64, at_most: usize) -> Trace {
         let (mut requests, mut len) = (Vec::new(), 0);
         let read = self.0.observer.trace.read(from, &mut |kept| {
             let request = TracedRequest {
@@ -65,7 +65,7 @@ impl Control for Mounted {
             }
             fits
         });
-        Ok(Trace { next: read.next, was_interrupted: read.was_interrupted, requests })
+        Trace { next: read.next, was_interrupted: read.was_interrupted, requests }
     }
 
     /// Changes the state of the mount, as far as it is not the kernel's. A mount that becomes

@@ -19,7 +19,7 @@ use std::collections::HashMap;
 /// Node of the directory of tokens.
 pub(crate) const DIRECTORY: Ino = Ino(VIRTUAL);
 /// Name of the directory of tokens, in the top directory. A real file of that name comes first.
-pub(crate) const DIRECTORY_NAME: &str = ".shoal-open";
+pub const DIRECTORY_NAME: &str = ".shoal-open";
 
 /// Returns whether a node is the directory of tokens, or a file in it.
 #[inline]

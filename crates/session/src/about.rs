@@ -2,7 +2,7 @@
 //! results of a check. Lists come in parts, each as long as a page of an ioctl can hold
 //! (`lists` collects them).
 
-use shoal_engine::{Caller, Code, Generation, Ino, Result, ScrubAt, Timing};
+use shoal_engine::{Caller, Generation, Ino, Result, ScrubAt, Timing};
 use std::borrow::Cow;
 
 /// Bytes of a part of a list, about; an entry that is longer comes alone.
@@ -146,44 +146,33 @@ pub struct HardLinks {
     pub next: Option<u64>,
 }
 
-/// A server beside its volume: what it knows of itself, of its clients and of the
-/// requests that do not come by sessions, and what it can be told.
+/// A server beside its volume: what it knows of itself, of its clients and of the requests that do
+/// not come by sessions, and what it can be told.
 pub trait Control: Send + Sync {
-    /// Returns facts about the server, in the order in which they are shown.
+    /// Returns facts about the server.
     fn facts(&self) -> Vec<Fact>;
 
     /// Returns the requests that it answers, with their durations.
-    fn requests(&self) -> Vec<Operation> {
-        Vec::new()
-    }
+    fn requests(&self) -> Vec<Operation>;
 
     /// Returns users and processes by their load, the most requests first, and watches them for
     /// some time.
-    fn loads(&self) -> Vec<Load> {
-        Vec::new()
-    }
+    fn loads(&self) -> Vec<Load>;
 
     /// Returns requests from a number on that have been answered, in about `at_most` bytes, and
     /// keeps those that come for some time.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a server that has no requests but calls.
-    fn trace(&self, _from: u64, _at_most: usize) -> Result<Trace> {
-        Err(Code::NotSupported.into())
-    }
+    fn trace(&self, from: u64, at_most: usize) -> Trace;
 
     /// Allows changes or refuses them, and lets access times change or stay. With everything on
     /// disk if it returns read-only.
     ///
     /// # Errors
     /// `EROFS` if the volume takes no changes, `EBUSY` while a change is in progress, `EPERM` but
-    /// for the superuser, `EOPNOTSUPP` for a server that cannot.
-    fn remount(&self, _who: &Caller, _read_only: bool, _noatime: bool) -> Result<()> {
-        Err(Code::NotSupported.into())
-    }
+    /// for the superuser.
+    fn remount(&self, who: &Caller, read_only: bool, noatime: bool) -> Result<()>;
 
     /// Records that a scrub with a number of the client's has begun, found problems, or ended.
-    fn scrub(&self, _run: u32, _event: ScrubEvent<'_>) {}
+    fn scrub(&self, run: u32, event: ScrubEvent<'_>);
 }
 
 /// An event in a scrub.

@@ -205,7 +205,7 @@ pub fn in_one_thread(host: Arc<dyn Host>) -> Result<Session> {
     let peer = Peer { pid: std::process::id(), uid: 0, gid: 0 };
     let parts = (other, Memory::of_client(file.as_fd())?.0, Vec::new());
     let whose = (peer, Vec::new(), Arc::default());
-    let served = Served::new(0, host, whose, parts, Before::default());
+    let served = Served::new(host, whose, parts, Before::default());
     Ok(Session::beside(
         (memory, file),
         socket,

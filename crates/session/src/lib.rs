@@ -84,6 +84,6 @@ pub use connect::Session;
 pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
 pub use serve::{Changed, Counted, Host, Owed};
-pub use server::{Restored, Server, SessionLoad};
+pub use server::{Restored, Server};
 pub use told::Told;
 pub use views::Newest;

@@ -3,6 +3,7 @@
 use crate::about::{Fact, HardLinks, Load, Metric, Operation};
 use crate::calls::{Calls, Node};
 use shoal_engine::{Caller, Ino, OrphanInfo, Quota, Result, RootInfo};
+use std::collections::BTreeMap;
 
 /// Collects a list: `part` gets what there is, and returns what comes after it; nothing at the end.
 fn all<T>(mut part: impl FnMut(&[T]) -> Result<Vec<T>>) -> Result<Vec<T>> {
@@ -61,9 +62,11 @@ impl dyn Calls + '_ {
         all(|found| self.operations(who, found.len() as u32))
     }
 
-    /// Returns all facts about the server and the volume.
-    pub fn all_facts(&self, who: &Caller) -> Result<Vec<Fact>> {
-        all(|found| self.facts(who, found.len() as u32))
+    /// Returns all facts about the server and the volume, by name; a server of another version may
+    /// know others.
+    pub fn all_facts(&self, who: &Caller) -> Result<BTreeMap<String, String>> {
+        let facts: Vec<Fact> = all(|found| self.facts(who, found.len() as u32))?;
+        Ok(facts.into_iter().collect())
     }
 
     /// Returns the load of all users and processes that are shown.

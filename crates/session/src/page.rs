@@ -130,7 +130,7 @@ impl<'p> Question<'p> {
     /// # Errors
     /// `EINVAL` for one that is malformed, or asks for another row.
     pub fn parse(page: &'p [u8]) -> Result<Option<Question<'p>>> {
-        let mut reader = Reader::new(page.get(..PAGE.min(page.len())).unwrap_or_default());
+        let mut reader = Reader::new(&page[..PAGE.min(page.len())]);
         let (version, (number, zero)): (u32, (u16, u16)) = Take::take(&mut reader)?;
         if version != VERSION {
             return Ok(None);
@@ -187,12 +187,11 @@ impl<'p> Question<'p> {
             return Err(Code::NotPermitted.into());
         }
         // Whoever can write the volume itself needs no permission in it.
-        let checked = matches!(
-            self.number,
-            number::make_subvolume | number::delete_subvolume | number::revoke_tokens
-        );
-        let who = Caller { umask: self.umask, checked, ..who.clone() };
-        let who = if self.number == number::revoke_tokens { Caller::root() } else { who };
+        let checked = matches!(self.number, number::make_subvolume | number::delete_subvolume);
+        let who = match self.number {
+            number::revoke_tokens => Caller::root(),
+            _ => Caller { umask: self.umask, checked, ..who.clone() },
+        };
         let (nodes, mut result) = (Nodes::default(), Vec::new());
         let asked = (self.number, Asked { lane: 0, call: 0 });
         let mut gate = Gate::new(&nodes, calls, top, (false, is_owner), asked);

@@ -24,6 +24,8 @@ use std::time::Duration;
 /// listing goes on with the next question, so that no call takes long.
 const LISTED_MAX: usize = 32 << 10;
 const LISTED_BESIDE_MAX: usize = 4 << 10;
+/// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
+const GOT_MAX: usize = READ_MAX;
 
 thread_local! {
     /// Several sessions ask this thread.
@@ -35,8 +37,6 @@ thread_local! {
 pub(crate) fn serve_beside(others: bool) {
     BESIDE.set(others);
 }
-/// Bytes of a file in an answer that opens it. What is longer is left open, and read on.
-const GOT_MAX: usize = READ_MAX;
 
 /// Work that is left before a call may be answered.
 pub type Owed = Box<dyn FnOnce() + Send>;

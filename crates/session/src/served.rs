@@ -20,7 +20,7 @@ use shoal_engine::{AtOnce, Caller, Left, at_once};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Bytes of questions in parts and of answers that wait, of one session. A batch of as many bytes
@@ -54,8 +54,6 @@ pub(crate) struct Before {
 
 /// A session.
 pub(crate) struct Served {
-    /// Its number at this server.
-    pub id: u64,
     /// The process that has connected.
     pub peer: Peer,
     /// The connection: closed by the client's death.
@@ -66,8 +64,6 @@ pub(crate) struct Served {
     pub watcher: AtomicU32,
     /// The client has gone.
     pub gone: AtomicBool,
-    /// Questions that were answered.
-    pub answered: AtomicU64,
     client: Client,
     memory: Memory,
     lanes: [Lane; LANES],
@@ -153,7 +149,6 @@ pub(crate) enum Work {
 impl Served {
     /// Begins a session.
     pub(crate) fn new(
-        id: u64,
         host: Arc<dyn Host>,
         (peer, groups, of_user): Whose,
         (socket, memory, bells): (OwnedFd, Memory, Vec<OwnedFd>),
@@ -169,13 +164,11 @@ impl Served {
         let own = Caller { groups: groups.into(), ..Caller::user(peer.uid, peer.gid) };
         let is_owner = peer.is_trusted();
         Served {
-            id,
             peer,
             socket,
             bells,
             watcher: AtomicU32::new(0),
             gone: AtomicBool::new(false),
-            answered: AtomicU64::new(0),
             client: Client {
                 host,
                 nodes: before.nodes,
@@ -206,11 +199,6 @@ impl Served {
     /// The threads that may look for its questions.
     pub(crate) fn watch(&self) -> Watch<'_, AtomicU32> {
         Watch { door: self.door(), watcher: &self.watcher }
-    }
-
-    /// Number of files that it has open.
-    pub(crate) fn open_nodes(&self) -> usize {
-        self.client.nodes.len()
     }
 
     /// Says that there will be no other server.
@@ -593,7 +581,6 @@ impl Served {
         head(word::FAILED, u32::from(failed));
         head(word::ANSWER, len as u32);
         head(word::MORE, more.min(u32::MAX as usize) as u32);
-        self.answered.fetch_add(1, Ordering::Relaxed);
         // Before the client knows: its next question in this lane may come at once.
         self.lanes[lane].busy.store(false, Ordering::Release);
         let state = self.memory.lane(lane, word::STATE);

@@ -89,19 +89,6 @@ pub struct Server {
     path: PathBuf,
 }
 
-/// A session, as `shoal top` shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SessionLoad {
-    /// The process that has connected; 0 in another pid namespace.
-    pub pid: u32,
-    /// Its user.
-    pub uid: u32,
-    /// Questions that were answered.
-    pub answered: u64,
-    /// Files and directories that it has open.
-    pub open: usize,
-}
-
 /// The sessions of a server before this one. What they have open is held, and must be given back
 /// if no server goes on with them ([`Restored::give_back`]).
 #[derive(Debug)]
@@ -354,18 +341,9 @@ impl Server {
         Ok(())
     }
 
-    /// The sessions, in the order of their beginning.
-    pub fn loads(&self) -> Vec<SessionLoad> {
-        let sessions = self.shared.sessions.read();
-        let mut all: Vec<_> = sessions.values().collect();
-        all.sort_unstable_by_key(|session| session.id);
-        let load = |session: &&Arc<Served>| SessionLoad {
-            pid: session.peer.pid,
-            uid: session.peer.uid,
-            answered: session.answered.load(Ordering::Relaxed),
-            open: session.open_nodes(),
-        };
-        all.iter().map(load).collect()
+    /// Number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.shared.sessions.read().len()
     }
 
     /// The place of the socket.
@@ -572,7 +550,7 @@ impl Shared {
         };
         before.slot.iter().for_each(|slot| slot.set_memory(ino));
         let parts = (socket, memory, bells);
-        let session = Arc::new(Served::new(id, self.host.clone(), whose, parts, before));
+        let session = Arc::new(Served::new(self.host.clone(), whose, parts, before));
         // What was noted before comes first: the numbers of its nodes are used again.
         session.close();
         for (looker, bell) in self.lookers.iter().zip(&session.bells) {

@@ -91,7 +91,7 @@ impl Serving {
 
     /// Number of sessions.
     pub fn sessions(&self) -> usize {
-        self.0.loads().len()
+        self.0.sessions()
     }
 }
 

@@ -56,8 +56,7 @@ fn mounted(directory: &Path, wanted: u64) -> Result<Grown> {
 
 fn size_of(directory: &Path) -> Result<u64> {
     let facts = mounted::ask(directory, |mount| mount.calls().all_facts(&mount.who))?;
-    let size = facts.iter().find(|(name, _)| name == "size");
-    size.and_then(|(_, size)| size.parse().ok()).ok_or_else(|| {
+    facts.get("size").and_then(|size| size.parse().ok()).ok_or_else(|| {
         let why = "the server is of a version that cannot grow: shoal remount --takeover";
         Failure::failed(directory.display(), why)
     })

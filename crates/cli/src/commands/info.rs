@@ -107,7 +107,6 @@ fn served(args: &InfoArgs, session: &Session) -> Result<u8> {
     let ask = || {
         // Users who may not know the facts see the rest.
         let facts = calls.all_facts(who).unwrap_or_default();
-        let facts: Facts = facts.into_iter().collect();
         Ok((calls.all_metrics(who)?, calls.read_only_reason(who)?, facts))
     };
     let (stats, reason, facts) = ask().map_err(|error| mounted::failed(session, &error))?;

@@ -35,8 +35,7 @@ fn show(volume: &Path) -> Result<u8> {
     let label = match volume.is_dir() {
         true => {
             let facts = mounted::ask(volume, |mount| mount.calls().all_facts(&mount.who))?;
-            let label = facts.into_iter().find(|(name, _)| name == "label");
-            label.map(|(_, label)| label).unwrap_or_default()
+            facts.get("label").cloned().unwrap_or_default()
         }
         false => {
             let found = identify(volume).map_err(|e| Failure::volume(volume.display(), &e))?;

@@ -70,7 +70,7 @@ fn keeper_of(place: &Path) -> Result<Option<u32>> {
         .calls()
         .all_facts(&session.who)
         .map_err(|error| mounted::failed(&session, &error))?;
-    let of = |name: &str| facts.iter().find(|(fact, _)| fact == name)?.1.parse().ok();
+    let of = |name: &str| facts.get(name)?.parse().ok();
     Ok(of("keeper").or_else(|| of("server")))
 }
 

@@ -6,8 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FileType, StatVfsMountFlags, fstat, fstatvfs, statat, unlinkat};
-use rustix::io::{Errno, dup};
+use rustix::fs::{AtFlags, FileType, fstat, statat, unlinkat};
+use rustix::io::dup;
 use shoal::raw::{Code, FileKind, TreeCheck, Volume, VolumeInfo};
 use shoal_fuse::is_in_mount;
 use shoal_session::Node;
@@ -162,10 +162,6 @@ impl Remover<'_> {
         if !self.args.recursive {
             unlinkat(&dir, name, AtFlags::REMOVEDIR)?;
             return Ok(Removed::default());
-        }
-        if fstatvfs(&dir)?.f_flag.contains(StatVfsMountFlags::RDONLY) {
-            // The server does not know of a read-only view.
-            return Err(Errno::ROFS.into());
         }
         let session = Session::through(dup(&dir)?, Path::new(std::ffi::OsStr::from_bytes(parent)));
         let (calls, who) = (session.calls(), &session.who);

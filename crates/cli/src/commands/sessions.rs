@@ -36,7 +36,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     let cannot =
         |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
     let path = tags::resolve(&args.volume)?;
-    options(args)?;
+    let options = options(args)?;
     if has_keeper(args, &path)? && args.kept.is_none() {
         logging::start(destination, args.log_level, LogFormat::Text);
         let _ = rustix::thread::set_name(c"shoal-keeper");
@@ -49,7 +49,6 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
         let begin_log = || logging::start(destination, args.log_level, LogFormat::Text);
         return kept::run(args, &path, oom_score, (signals, begin_log));
     }
-    let options = options(args)?;
     let (volume, ring) = open(args, &path)?;
     // What fails until here is said in one line.
     logging::start(destination, args.log_level, LogFormat::Text);

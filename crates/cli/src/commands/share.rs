@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use shoal::raw::{Code, Rights, Token};
+use shoal_fuse::TOKENS_DIRECTORY;
 use shoal_session::Node;
 
 use crate::args::ShareArgs;
@@ -17,9 +18,6 @@ use crate::output::Out;
 use crate::progress::eprint_line;
 use crate::session::{Access, Session};
 use crate::text::printable;
-
-/// Directory in the top of a mount in which files are opened by tokens.
-const TOKENS: &str = ".shoal-open";
 
 /// Makes a token, or revokes all.
 pub(crate) fn run(args: &ShareArgs) -> Result<u8> {
@@ -79,7 +77,7 @@ fn of_mount(path: &Path, rights: Rights, lifetime: Duration) -> Result<Token> {
 /// Returns whether the mount that a file is in opens it by a token.
 fn opens_by_name(path: &Path, token: &Token) -> bool {
     let above = shoal_fuse::mount_above(path).ok().flatten();
-    above.is_none_or(|(dir, _)| dir.join(TOKENS).join(token.to_string()).exists())
+    above.is_none_or(|(dir, _)| dir.join(TOKENS_DIRECTORY).join(token.to_string()).exists())
 }
 
 fn revoke(place: &Path) -> Result<u8> {

@@ -465,7 +465,7 @@ fn a_read_only_view_is_not_changed() {
     scratch.shell("mkdir -p m/t/d n && echo 1 >m/t/d/f").ok();
     scratch.shell("mount --bind m/t n && mount -o remount,bind,ro n").ok();
     assert_eq!(scratch.shoal(["find", "n"]).ok(), "n\nn/d\nn/d/f\n");
-    for line in ["chown -R 5 n", "touch -R -d @5 n", "chmod -R 700 n"] {
+    for line in ["chown -R 5 n", "touch -R -d @5 n", "chmod -R 700 n", "rm -r n/d"] {
         assert_eq!(scratch.shoal(line.split(' ')).status(), Some(1), "{line}");
     }
     assert_eq!(scratch.shell("find m/t -user 5").ok(), "");

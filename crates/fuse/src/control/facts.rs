@@ -10,14 +10,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Returns the facts about the mount that an open file is in, by name; a server of another version
-/// may know others.
+/// Returns the facts about the mount that an open file is in, by name.
 ///
 /// # Errors
 /// `EPERM` unless the caller is the superuser or the user who mounted, `EINVAL` when this is no
 /// mount of Shoal.
 pub fn facts_of(opened: OwnedFd) -> Result<BTreeMap<String, String>> {
-    Ok(calls_by(opened).all_facts(&Caller::root())?.into_iter().collect())
+    calls_by(opened).all_facts(&Caller::root())
 }
 
 /// Changes the options of the mount on `dir`: the words of a list for `-o`, as mount(8) passes
@@ -36,7 +35,6 @@ pub fn remount(dir: &Path, list: &[String]) -> Result<()> {
     let (calls, who) = (calls_by(top), Caller::root());
     let failed = |error: Error| Error::refused(error.code(), format!("{what}: {error}"));
     let facts = calls.all_facts(&who).map_err(failed)?;
-    let facts: BTreeMap<String, String> = facts.into_iter().collect();
     let now = MountOptions::served(facts.get("options").map_or("", String::as_str))?;
     let (read_only, noatime) = (is_yes(&facts, "read_only"), is_yes(&facts, "noatime"));
     let now = MountOptions { read_only, noatime, ..now };

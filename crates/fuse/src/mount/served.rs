@@ -93,7 +93,7 @@ impl Served {
 
     /// Number of sessions.
     pub fn sessions(&self) -> usize {
-        self.server.loads().len()
+        self.server.sessions()
     }
 }
 

@@ -54,6 +54,15 @@ impl Local {
         self.top == Ino::ROOT || ino.root() == self.top.root()
     }
 
+    /// Returns the path of the top in the volume, without a slash at the end.
+    fn top_path(&self) -> Result<Vec<u8>> {
+        if self.top == Ino::ROOT {
+            return Ok(Vec::new());
+        }
+        let path = self.volume.paths().paths_of(self.top)?.into_iter().next();
+        path.ok_or(Code::Stale.into())
+    }
+
     pub(super) fn hard_links(&self, file: Ino, ino: Option<Ino>, from: u64) -> Result<HardLinks> {
         let ino = ino.unwrap_or(file);
         if !self.shows(ino) {
@@ -71,13 +80,7 @@ impl Local {
     /// Returns hard links from a cookie on. Each is as it was at one moment: the names are the same
     /// before and after.
     fn some_links(&self, ino: Ino, from: u64) -> Result<(Vec<HardLink>, Option<u64>)> {
-        let prefix = match self.top {
-            Ino::ROOT => Vec::new(),
-            top => {
-                let path = self.volume.paths().paths_of(top)?.into_iter().next();
-                path.ok_or(Code::Stale)?
-            }
-        };
+        let prefix = self.top_path()?;
         let find = || self.volume.paths().parents_from(ino, from, LINKS);
         let mut tries = 0;
         loop {
@@ -211,16 +214,15 @@ impl Local {
 
     pub(super) fn some_trace(&self, from: u64) -> Result<Trace> {
         let control = self.control.as_ref().ok_or(Code::NotSupported)?;
-        control.trace(from, PART_BYTES)
+        Ok(control.trace(from, PART_BYTES))
     }
 
     pub(super) fn some_orphans(&self, after: Ino) -> Result<Vec<OrphanInfo>> {
-        let (after, prefix) = match self.top {
-            Ino::ROOT => (after, Vec::new()),
-            top => {
-                let path = self.volume.paths().paths_of(top)?.into_iter().next();
-                (after.max(Ino(top.0.saturating_sub(1))), path.ok_or(Code::Stale)?)
-            }
+        let prefix = self.top_path()?;
+        let after = match self.top {
+            Ino::ROOT => after,
+            // Inodes of its subvolume alone.
+            top => after.max(Ino(top.0.saturating_sub(1))),
         };
         let found = self.volume.references().orphan_list_after(after, ORPHANS).into_iter();
         let shown = found.take_while(|orphan| self.shows(orphan.ino)).map(|orphan| {

@@ -1,7 +1,7 @@
 //! Paths, and inodes that stay while a call needs them.
 
 use super::Local;
-use shoal_engine::{self as raw, Attr, Caller, Code, FileKind, Ino, Result};
+use shoal_engine::{Attr, Caller, Code, FileKind, Ino, Result};
 use shoal_session::{Node, Opened};
 
 /// Times that a call is begun again.
@@ -22,17 +22,14 @@ pub(super) fn unless_stale<T>(mut call: impl FnMut() -> Result<T>) -> Result<T> 
 
 /// A reference to an inode, which lives on until it is dropped.
 pub(super) struct Hold<'l> {
-    volume: &'l raw::Volume,
+    local: &'l Local,
     ino: Ino,
-    counted: bool,
 }
 
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.counted {
-            self.volume.references().release(self.ino, 1);
-        }
+        self.local.let_go(self.ino);
     }
 }
 
@@ -51,11 +48,24 @@ impl Local {
     /// again without its generation. The top directory cannot be removed, and is not counted.
     #[inline]
     pub(super) fn hold_new(&self, ino: Ino) -> Result<Hold<'_>> {
-        let counted = ino != Ino::ROOT && !self.uncounted;
-        if counted {
+        if self.counts(ino) {
             self.volume.references().hold(ino, 1)?;
         }
-        Ok(Hold { volume: &self.volume, ino, counted })
+        Ok(Hold { local: self, ino })
+    }
+
+    /// Gives a reference back.
+    #[inline]
+    pub(super) fn let_go(&self, ino: Ino) {
+        if self.counts(ino) {
+            self.volume.references().release(ino, 1);
+        }
+    }
+
+    /// Returns whether references to an inode are counted.
+    #[inline]
+    fn counts(&self, ino: Ino) -> bool {
+        ino != Ino::ROOT && !self.uncounted
     }
 
     /// Holds the inode that has the attributes `attr`, which are read once more; `ESTALE` if it has

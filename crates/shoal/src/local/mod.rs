@@ -173,9 +173,7 @@ impl Calls for Local {
     }
     #[inline]
     fn close(&self, _: &Caller, node: Node) -> Result<()> {
-        if node != Node::TOP && !self.uncounted {
-            self.volume.references().release(ino_of(node), 1);
-        }
+        self.let_go(ino_of(node));
         Ok(())
     }
 

@@ -97,7 +97,7 @@ impl Scene {
 
     /// All sessions have ended: nothing of them is left.
     fn end(self) {
-        wait_until("the end of the sessions", || self.server.loads().is_empty());
+        wait_until("the end of the sessions", || self.server.sessions() == 0);
         drop(self.server);
         let volume = self.host.volume.clone();
         assert!(volume.references().orphan_list().is_empty(), "something is still open");
@@ -387,7 +387,7 @@ fn write_into(scene: Scene) {
             ends.store(true, Ordering::Relaxed);
         });
         drop(raw);
-        wait_until("the end of the session", || scene.server.loads().len() == 1);
+        wait_until("the end of the session", || scene.server.sessions() == 1);
     }
     neighbour.round();
     drop(neighbour);
@@ -547,7 +547,7 @@ fn connections_that_no_client_makes_are_refused() {
         assert!(len > 16 && answer[12..16] != [0; 4]);
     }
     neighbour.round();
-    assert_eq!(scene.server.loads().len(), 1);
+    assert_eq!(scene.server.sessions(), 1);
     drop((silent, said, neighbour));
     scene.end();
 }
@@ -572,7 +572,7 @@ fn bells_are_never_waited_for() {
     (0..20).for_each(|_| neighbour.round());
     let copies: Vec<_> = raw.welcome.bells.iter().map(|bell| bell.try_clone().unwrap()).collect();
     drop(raw);
-    wait_until("the end of the session", || scene.server.loads().len() == 1);
+    wait_until("the end of the session", || scene.server.sessions() == 1);
     for _ in 0..100 {
         copies.iter().for_each(|bell| {
             let _ = rustix::io::write(bell, &RING);

@@ -331,20 +331,30 @@ fn calls_on_a_file_that_is_replaced_find_one_or_the_other() {
                     }
                 });
             }
-            replace_while(&done, |version| {
+            replace_while((&stop, &done), |version| {
                 root.batch(|b| {
                     b.write("file", vec![version; 600])?;
                     b.symlink("target", "new")?;
                     b.rename("new", "link")
                 })
             });
-            stop.store(true, Ordering::Relaxed);
         });
     }
 }
 
 /// Puts version after version in place of the last, until others have done enough at the same time.
-fn replace_while(done: &AtomicU32, replace: impl Fn(u8) -> shoal::Result<()>) {
+/// Then they stop; after a failure, too, which is shown only when they have ended.
+fn replace_while(
+    (stop, done): (&AtomicBool, &AtomicU32),
+    replace: impl Fn(u8) -> shoal::Result<()>,
+) {
+    struct Stops<'s>(&'s AtomicBool);
+    impl Drop for Stops<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let _stops = Stops(stop);
     let mut versions = (0..=u8::MAX).cycle();
     let mut next = || replace(versions.next().unwrap()).unwrap();
     (0..1500).for_each(|_| next());
@@ -373,8 +383,7 @@ fn readers_of_a_file_that_is_replaced_see_one_version() {
                 }
             });
         }
-        replace_while(&done, write);
-        stop.store(true, Ordering::Relaxed);
+        replace_while((&stop, &done), write);
     });
 }
 

@@ -162,7 +162,20 @@ fn serve(
     let last = Arc::downgrade(&volume);
     end_on_signal(&directory, move || last.upgrade().map(|volume| volume.sync()))?;
     let mount = Arc::new(mount);
-    attend(&volume, &mount, &directory)
+    let (served, shown) = (Arc::downgrade(&mount), directory.display().to_string());
+    let taken = move || {
+        let mount = served.upgrade()?;
+        Some(move || {
+            if !mount.pause() {
+                tracing::warn!("a request takes long: it will be answered by the next server");
+            }
+        })
+    };
+    let alone = move || {
+        tracing::warn!(directory = %shown, "the keeper is gone: if this process is killed too, \
+            callers get an error; the next mount finds all completed calls");
+    };
+    attend(&volume, taken, alone)
         .map_err(|error| Failure::failed(directory.display(), Reason::System(error)))?;
     if gone {
         tracing::warn!("the mount was given up by the process that asked for it");
@@ -193,44 +206,37 @@ fn serve(
     Ok(OK)
 }
 
-/// Starts the thread that hears the keeper.
-fn attend(volume: &Arc<Volume>, mount: &Arc<Mount>, directory: &Path) -> std::io::Result<()> {
-    let (volume, mount) = (Arc::downgrade(volume), Arc::downgrade(mount));
-    let directory = directory.to_owned();
+/// Starts the thread that hears the keeper. For another server, `taken` takes what this one serves,
+/// and returns what stops that; `None`: it has ended. `alone` says what is lost without a keeper.
+pub(crate) fn attend<S: FnOnce()>(
+    volume: &Arc<Volume>,
+    taken: impl Fn() -> Option<S> + Send + 'static,
+    alone: impl FnOnce() + Send + 'static,
+) -> std::io::Result<()> {
+    let volume = Arc::downgrade(volume);
     spawn("shoal-keeping", move || {
-        loop {
-            match keeping::receive(std::io::stdin()) {
-                Ok(Some(Message { letter: b'Y', .. })) => {
-                    let (Some(volume), Some(mount)) = (volume.upgrade(), mount.upgrade()) else {
-                        return;
-                    };
-                    yield_to_next(&volume, &mount);
+        while let Ok(Some(Message { letter, .. })) = keeping::receive(std::io::stdin()) {
+            match letter {
+                b'Y' => {
+                    let Some(volume) = volume.upgrade() else { return };
+                    let Some(stop) = taken() else { return };
+                    yield_to_next(&volume, stop);
                 }
-                Ok(Some(Message { letter, .. })) => {
-                    tracing::warn!(letter, "unknown message of the keeper");
-                }
-                Ok(None) | Err(_) => {
-                    let directory = directory.display();
-                    tracing::warn!(%directory, "the keeper is gone: if this process is killed \
-                        too, callers get an error; the next mount finds all completed calls");
-                    return;
-                }
+                letter => tracing::warn!(letter, "unknown message of the keeper"),
             }
         }
+        alone();
     })
 }
 
 /// Stops for another server, and ends the process.
-fn yield_to_next(volume: &Volume, mount: &Mount) {
+fn yield_to_next(volume: &Volume, stop: impl FnOnce()) {
     tracing::info!("stopping: another program takes over");
     // While calls go on, so that little is left for the checkpoint in the pause.
-    let stopped = volume.maintenance().checkpoint().and_then(|()| {
-        if !mount.pause() {
-            tracing::warn!("a request takes long: it will be answered by the next server");
-        }
-        shoal::raw::hand_over(volume)
-    });
-    if let Err(error) = stopped {
+    let written = volume.maintenance().checkpoint();
+    // After a failure too: what is not left to the next server would be given back.
+    stop();
+    if let Err(error) = written.and_then(|()| shoal::raw::hand_over(volume)) {
         // The next one recovers, as after a crash.
         tracing::error!(%error, "no checkpoint before the take-over");
     }

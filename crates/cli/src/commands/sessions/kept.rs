@@ -19,10 +19,10 @@ use signal_hook::iterator::Signals;
 
 use super::announce;
 use crate::args::ServeArgs;
-use crate::commands::serve::kept::{Estate, Ring, no_keeper, under_keeper};
+use crate::commands::serve::kept::{Estate, Ring, attend, no_keeper, under_keeper};
 use crate::commands::serve::{close, end_on_panic, spawn};
 use crate::failure::{Failure, OK, Result, SOME_FAILED};
-use crate::keeping::{self, Message};
+use crate::keeping;
 use crate::rings;
 
 /// Identifies the memory of sessions in an estate, with its version.
@@ -162,7 +162,13 @@ fn serve(
     end_on_panic(None);
     tracing::info!(volume = %path.display(), socket = %server.socket().display(), "served");
     let server = Arc::new(Mutex::new(Some(server)));
-    attend(path, &volume, server.clone()).map_err(|error| no_keeper(path, error))?;
+    let (other, name) = (server.clone(), path.display().to_string());
+    let leave = move || taken(&other).map(|server| move || server.leave());
+    let alone = move || {
+        tracing::warn!(volume = %name, "the keeper is gone: if this process is killed too, \
+            sessions end; the next open of the volume finds all completed calls");
+    };
+    attend(&volume, leave, alone).map_err(|error| no_keeper(path, error))?;
     let signal = signals.forever().next();
     // Nothing is there if it stops for another one: then the other thread ends the process.
     let Some(server) = taken(&server) else {
@@ -186,46 +192,6 @@ fn serve(
 
 fn taken(server: &Mutex<Option<Served>>) -> Option<Served> {
     server.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// Starts the thread that hears the keeper.
-fn attend(
-    path: &Path,
-    volume: &Arc<Volume>,
-    server: Arc<Mutex<Option<Served>>>,
-) -> std::io::Result<()> {
-    let (name, volume) = (path.display().to_string(), Arc::downgrade(volume));
-    spawn("shoal-keeping", move || {
-        while let Ok(Some(Message { letter, .. })) = keeping::receive(std::io::stdin()) {
-            match letter {
-                b'Y' => {
-                    let Some(volume) = volume.upgrade() else { return };
-                    let Some(server) = taken(&server) else { return };
-                    yield_to_next(&volume, server);
-                }
-                letter => tracing::warn!(letter, "unknown message of the keeper"),
-            }
-        }
-        tracing::warn!(volume = %name, "the keeper is gone: if this process is killed too, \
-            sessions end; the next open of the volume finds all completed calls");
-    })
-}
-
-/// Stops for another server, and ends the process.
-fn yield_to_next(volume: &Volume, server: Served) {
-    tracing::info!("stopping: another program takes over");
-    // While calls go on, so that little is left for the checkpoint in the pause.
-    let stopped = volume.maintenance().checkpoint().and_then(|()| {
-        server.leave();
-        shoal::raw::hand_over(volume)
-    });
-    if let Err(error) = stopped {
-        // The next one recovers, as after a crash.
-        tracing::error!(%error, "no checkpoint before the take-over");
-    }
-    let _ = keeping::send(std::io::stdin(), b'Y', "", &[]);
-    // Its memory takes long to be given back, which nobody waits for.
-    std::process::exit(OK.into());
 }
 
 /// Nobody beside sessions: what an earlier server had counted for others is not in use.
