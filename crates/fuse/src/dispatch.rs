@@ -7,6 +7,7 @@
 use crate::caller::Who;
 use crate::calls::{Noted, RESENT};
 use crate::documents::is_document;
+use crate::look::Looking;
 use crate::notices::Notices;
 use crate::observe::trace;
 use crate::ops::{self, Context};
@@ -39,6 +40,10 @@ impl Serve for Worker {
         let noted = session.calls.as_ref().and_then(|calls| calls.thread());
         session.observer.prepare();
         Worker { session, who: Who::new(), noted, traced: trace::Noted::new() }
+    }
+
+    fn waits_by(session: &Session, looking: &Arc<Looking>) {
+        let _ = session.looking.set(looking.clone());
     }
 
     fn notices(session: &Session) -> Option<&Arc<Notices>> {

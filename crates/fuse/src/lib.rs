@@ -16,6 +16,8 @@
 //! | `notices` | messages by which the kernel forgets cached entries, and the thread that sends them |
 //! | `observe` | times and counts requests, keeps the slow ones |
 //! | `documents` | files of the directory `.shoal` |
+//! | `preemptions` | how often a thread was interrupted |
+//! | `look` | when a thread that waits for requests looks for the next one, and when it sleeps |
 //! | `service` | interface between a transport and its server |
 //! | `apart` | threads with a descriptor table of their own |
 //! | `trees` | removed trees, as the kernel knows them |
@@ -43,11 +45,14 @@ mod crossing;
 mod known;
 mod listings;
 mod pages;
+mod preemptions;
 
 pub mod protocol;
 mod stripped;
 mod table;
 mod unread;
+
+mod look;
 
 mod caller;
 mod calls;

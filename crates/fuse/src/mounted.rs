@@ -7,7 +7,9 @@
 use crate::observe::label;
 use crate::session::Session;
 use shoal::raw::{Caller, Code, Result};
-use shoal_session::{Control, Fact, Group, Load, Operation, ScrubEvent, Trace, TracedRequest};
+use shoal_session::{
+    Control, Fact, Group, Load, Metric, Operation, ScrubEvent, Trace, TracedRequest,
+};
 use std::sync::Arc;
 
 /// The server of a mount.
@@ -32,6 +34,19 @@ impl Control for Mounted {
             rows.push(("uptime", facts.since.elapsed().as_secs().to_string()));
         }
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let (time, found) = self.0.looking.get().map(|it| it.counts()).unwrap_or_default();
+        let us = time.as_micros().try_into().unwrap_or(u64::MAX);
+        let metric = |name: &'static str, value, what: &'static str| {
+            let (name, what) = (name.into(), what.into());
+            Metric { name, value, what, gauge: false }
+        };
+        vec![
+            metric("busy_poll_us", us, "time for which threads have looked for requests"),
+            metric("busy_poll_found", found, "requests that they have found so, without a wake-up"),
+        ]
     }
 
     fn requests(&self) -> Vec<Operation> {

@@ -1,6 +1,7 @@
 //! Interface between a transport and its server: requests in, replies out. The server of a mounted
 //! volume is `dispatch`; measurements and tests of a transport use something simpler.
 
+use crate::look::Looking;
 use crate::notices::Notices;
 use crate::protocol::{Opcode, Reply, Request};
 use std::sync::Arc;
@@ -35,6 +36,9 @@ pub trait Serve: Sized + 'static {
 
     /// Takes back what a successful reply to `op` gave, because it could not be sent.
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]);
+
+    /// Called before the first request: `looking` counts what threads do that wait.
+    fn waits_by(_shared: &Self::Shared, _looking: &Arc<Looking>) {}
 
     /// Returns the queue of notices to the kernel, if there is one: the transport delivers them.
     fn notices(_shared: &Self::Shared) -> Option<&Arc<Notices>> {

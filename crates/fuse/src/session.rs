@@ -7,6 +7,7 @@ use crate::documents::{Documents, is_document};
 use crate::inherited::Inherited;
 use crate::known::Known;
 use crate::listings::Listings;
+use crate::look::Looking;
 use crate::notices::{Notice, Notices};
 use crate::observe::Observer;
 use crate::observe::damage::Met;
@@ -20,7 +21,7 @@ use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
 use crate::views::Views;
 use shoal::raw::{FileKind, Ino, Volume};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// State of a mount. There is no table of nodes or handles: a node id is an inode number (but for
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     pub inherited: Inherited,
     /// Process that clients take for the server ([`Session::server`]); 0: this one.
     pub keeper: u32,
+    /// The threads that look for requests before they sleep; set by the transport.
+    pub looking: OnceLock<Arc<Looking>>,
     /// Times and counts the requests.
     pub observer: Observer,
     /// Documents about it.
@@ -92,6 +95,7 @@ impl Session {
             calls: None,
             inherited: Inherited::default(),
             keeper: 0,
+            looking: OnceLock::new(),
             views: Views::new(volume),
             rules,
             top,

@@ -152,6 +152,9 @@ pub trait Control: Send + Sync {
     /// Returns facts about the server.
     fn facts(&self) -> Vec<Fact>;
 
+    /// Returns what it counts beside its volume.
+    fn metrics(&self) -> Vec<Metric>;
+
     /// Returns the requests that it answers, with their durations.
     fn requests(&self) -> Vec<Operation>;
 

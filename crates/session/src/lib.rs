@@ -17,6 +17,7 @@
 //! |
 //! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
+//! | [`watch`] | which of the threads that serve a queue looks for what comes next |
 //! | [`kept`], `noting` | what the next server must know of sessions and of their calls |
 //! | `parking` | how the threads of a client wait for the next server |
 //! | [`connect`] | the client's end |
@@ -41,6 +42,7 @@ pub mod client;
 mod peer;
 pub mod place;
 mod waiting;
+pub mod watch;
 
 pub mod hello;
 pub mod lane;

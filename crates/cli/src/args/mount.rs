@@ -63,6 +63,10 @@ MOUNT OPTIONS:
                       Podman) with several layers on the mount: with handles, Linux 6.18 loses
                       files that were copied from a lower layer (ESTALE) when it has been short of
                       memory
+    busy_poll, no_busy_poll
+                      look for the next request for up to 0.1 ms before sleeping, as long as
+                      requests come and nothing else wants the processor; the default. Not beside
+                      rings, and not on one processor
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does

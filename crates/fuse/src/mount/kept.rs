@@ -329,6 +329,7 @@ fn begin(
         rings: None,
         idle: false,
         kept: Some(kept),
+        looks: !options.no_busy_poll,
     };
     device::start(task, &threads).map_err(failed)?;
     connection.session = Some(session.clone());

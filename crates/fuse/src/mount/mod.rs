@@ -209,8 +209,9 @@ fn serve<S: Serve>(
     // Beside rings the device carries almost nothing.
     let idle = rings.as_ref().is_some_and(|rings| rings.refused() == 0);
     let readers = if idle { 1 } else { thread_count(options) };
+    let looks = !options.no_busy_poll && !idle;
     let task: Task<S> =
-        Task { shared, device, max_write, threads: readers, rings, idle, kept: None };
+        Task { shared, device, max_write, threads: readers, rings, idle, kept: None, looks };
     device::start(task, &threads).map_err(failed)?;
     Ok(threads)
 }

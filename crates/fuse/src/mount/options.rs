@@ -45,6 +45,10 @@ pub struct MountOptions {
     /// `threads=N`: threads that read requests where there are no rings; 0: one for each processor,
     /// at least two.
     pub threads: usize,
+    /// `no_busy_poll`: threads that wait for requests sleep at once. Without it one of them looks
+    /// for the next request for a while, as long as requests come and nothing else wants its
+    /// processor.
+    pub no_busy_poll: bool,
     /// `cache=SIZE`: bytes of metadata kept in memory; 0: the default of the volume.
     pub cache_bytes: u64,
     /// `journal_ring=FILE`: changes that are not durable yet are kept in this file, which outlives
@@ -233,6 +237,8 @@ impl MountOptions {
             "no_xattr" => self.no_xattr = true,
             "handles" => self.no_handles = false,
             "no_handles" => self.no_handles = true,
+            "busy_poll" => self.no_busy_poll = false,
+            "no_busy_poll" => self.no_busy_poll = true,
             "btime" => self.no_btime = false,
             "no_btime" => self.no_btime = true,
             "suid" => self.suid = true,

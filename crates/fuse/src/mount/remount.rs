@@ -23,6 +23,7 @@ impl MountOptions {
             (self.no_xattr, "no_xattr"),
             (self.no_btime, "no_btime"),
             (self.no_handles, "no_handles"),
+            (self.no_busy_poll, "no_busy_poll"),
             (self.io_uring == Rings::On, "io_uring=on"),
             (self.io_uring == Rings::Off, "io_uring=off"),
             (self.suid, "suid"),

@@ -135,6 +135,13 @@ fn mount(session: &Session, out: &mut Text) {
     ] {
         out.sample("shoal_health", &[("state", state)], u8::from(status == is));
     }
+    let (time, found) = session.looking.get().map(|it| it.counts()).unwrap_or_default();
+    let help = "Time for which threads have looked for requests (option busy_poll).";
+    out.family("shoal_busy_poll_seconds", Kind::Counter, "seconds", help);
+    out.sample("shoal_busy_poll_seconds_total", &[], time.as_secs_f64());
+    let help = "Requests that they have found so, without a wake-up.";
+    out.family("shoal_busy_poll_requests", Kind::Counter, "", help);
+    out.sample("shoal_busy_poll_requests_total", &[], found);
     let slow = session.observer.slow.count();
     let help = "Requests slower than the threshold of the mount (option slow).";
     out.family("shoal_slow_operations", Kind::Counter, "", help);

@@ -5,10 +5,12 @@
 //! kernel can hand the next request over while the last reply is still being written.
 
 use super::crew::{Crew, Relief, Work};
+use super::next::{Place, Waiter};
 use super::pause::{Pause, Reading};
 use super::uring::Live;
 use super::waiting::Waiting;
 use super::{Threads, apart};
+use crate::look::Looking;
 use crate::notices::{self, Notices};
 use crate::protocol::wire::{InHeader, OutHeader};
 use crate::protocol::{Errno, Opcode, Reply, Request};
@@ -65,6 +67,8 @@ pub(crate) struct Task<S: Serve> {
     pub idle: bool,
     /// Descriptors of a connection that outlives the server.
     pub kept: Option<Kept>,
+    /// Threads look for requests before they sleep. Beside rings there is nothing to look for.
+    pub looks: bool,
 }
 
 /// Descriptors of a connection that outlives the server. What was read through one of them is sent
@@ -74,12 +78,6 @@ pub(crate) struct Kept {
     pub clones: Mutex<Vec<OwnedFd>>,
     /// Stops the threads.
     pub pause: Pause,
-}
-
-/// A place from which requests are read.
-struct Place {
-    device: Arc<OwnedFd>,
-    buffer: Vec<u8>,
 }
 
 /// A request that must wait, in memory of its own.
@@ -97,6 +95,7 @@ struct Apart {
 /// State shared by the threads of a mount.
 struct Server<S: Serve> {
     task: Task<S>,
+    looking: Arc<Looking>,
     crew: Crew<Place, Apart>,
     waiting: Arc<Waiting>,
     threads: Threads,
@@ -107,7 +106,10 @@ pub(crate) fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()
     let places: io::Result<Vec<Place>> = (0..task.threads).map(|_| place(&task)).collect();
     let (count, crew) = (task.threads, Crew::new(places?));
     let waiting = task.rings.as_ref().map(Live::waiting).unwrap_or_default();
-    let server = Arc::new(Server { task, crew, waiting, threads: threads.clone() });
+    let looking = Arc::new(Looking::new(task.looks));
+    S::waits_by(&task.shared, &looking);
+    let threads_of = threads.clone();
+    let server = Arc::new(Server { task, looking, crew, waiting, threads: threads_of });
     tell_kernel(&server)?;
     for _ in 0..count {
         if let Err(error) = hire(&server) {
@@ -136,13 +138,14 @@ fn place<S: Serve>(task: &Task<S>) -> io::Result<Place> {
         // end the request that it copies there.
         buffer.fill(1);
     }
-    Ok(Place { device: Arc::new(device), buffer })
+    Ok(Place::new(device, buffer))
 }
 
 impl<S: Serve> Server<S> {
     /// The connection has ended.
     fn end(&self) {
         self.waiting.close();
+        self.looking.watch.close();
         S::ended(&self.task.shared);
         if let Some(notices) = S::notices(&self.task.shared) {
             notices.close();
@@ -211,7 +214,8 @@ fn hire<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
 fn serve<S: Serve>(server: &Arc<Server<S>>) {
     let worker = S::new(server.task.shared.clone());
     let reading = server.task.kept.as_ref().map(|kept| kept.pause.join());
-    let mut thread = Thread { server, worker, reading };
+    let waiter = Waiter::new(&server.looking);
+    let mut thread = Thread { server, worker, reading, waiter };
     loop {
         let next = match server.crew.next() {
             Work::Read(place) => thread.read(place),
@@ -256,6 +260,7 @@ struct Thread<'s, S: Serve> {
     server: &'s Arc<Server<S>>,
     worker: S,
     reading: Option<Reading>,
+    waiter: Waiter,
 }
 
 impl<S: Serve> Thread<'_, S> {
@@ -275,7 +280,7 @@ impl<S: Serve> Thread<'_, S> {
     /// Reads requests and answers them, until it has given its place away.
     fn read(&mut self, mut place: Place) -> Next {
         loop {
-            let filled = match rustix::io::read(&place.device, &mut place.buffer[..]) {
+            let filled = match self.waiter.next(&self.server.looking, &mut place) {
                 Ok(filled) => filled,
                 // A signal, or a request that was interrupted before it was read.
                 Err(Os::INTR | Os::AGAIN | Os::NOENT) => continue,
@@ -301,6 +306,7 @@ impl<S: Serve> Thread<'_, S> {
                         if at_device { crew.begin_device(apart, filled) } else { Some(apart) };
                     // Unless there are too many of them.
                     if let Some(apart) = apart {
+                        self.server.looking.watch.relieve();
                         relieve(self.server, self.server.crew.give(place));
                         return self.wait(apart);
                     }

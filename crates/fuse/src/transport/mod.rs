@@ -5,6 +5,7 @@
 pub(crate) mod apart;
 mod crew;
 pub(crate) mod device;
+mod next;
 pub(crate) mod pause;
 pub(crate) mod uring;
 mod waiting;

@@ -167,8 +167,9 @@ impl Local {
     }
 
     pub(super) fn some_metrics(&self, at: u32) -> Vec<Metric> {
-        let all = from(metrics(&self.volume.info()), at);
-        part_of(all, |it| 32 + it.name.len() + it.what.len())
+        let mut all = metrics(&self.volume.info());
+        all.extend(self.control.as_ref().map(|it| it.metrics()).unwrap_or_default());
+        part_of(from(all, at), |it| 32 + it.name.len() + it.what.len())
     }
 
     pub(super) fn some_operations(&self, at: u32) -> Vec<Operation> {

@@ -20,6 +20,7 @@ const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/session/src/memory.rs", "a mapped file, which another process has mapped too"),
     ("crates/session/src/peer.rs", "the credentials of a peer in another pid namespace"),
     ("crates/fuse/src/apart.rs", "a thread with descriptors of its own"),
+    ("crates/fuse/src/preemptions.rs", "what the kernel counts of a thread"),
     ("crates/fuse/src/transport/apart.rs", "the descriptor that such a thread keeps"),
     ("crates/fuse/src/transport/device.rs", "the ioctl that clones a FUSE descriptor"),
     (
