@@ -171,12 +171,13 @@ EOF
     (cd "$work/rpm-debug" && find . -type f | sed 's/^\.//')
   } >"$spec"
   rpmbuild -bb --quiet --define "_topdir $build" --define "_rpmdir $folder" \
-    --define '_rpmfilename %{name}-%{version}-%{release}.%{arch}.rpm' \
+    --define '_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
     --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' \
     --define 'clamp_mtime_to_source_date_epoch 1' --define '__os_install_post %{nil}' \
     --define 'debug_package %{nil}' --define '_build_id_links none' \
     --define '_binary_payload w9.xzdio' "$spec"
-  printf '%s\n' "$folder"/shoal{,-debuginfo}-"$version-$release.$(uname -m).rpm"
+  # A name that both packages had would be that of one.
+  ls "$folder"/shoal{,-debuginfo}-"$version-$release.$(uname -m).rpm"
 }
 
 skipped() { echo "== NOT MADE: $1" >&2; missing=1; }
