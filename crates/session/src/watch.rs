@@ -145,6 +145,11 @@ impl Watch {
         parked.has_standby = false;
         parked.standby_called = false;
         self.sleeps.store(false, SeqCst);
+        // One of the others becomes the standby.
+        if parked.waiting > parked.called {
+            parked.called += 1;
+            self.call.notify_one();
+        }
     }
 
     /// Lets threads park, or calls all of them and has none park: each sleeps in the kernel.
@@ -304,5 +309,6 @@ mod tests {
     fn the_standby_comes_when_a_thread_is_stuck() {
         shuttle::check_random(|| model(&[STUCK, SHORT, SHORT], true), 3000);
         shuttle::check_random(|| model(&[SHORT, STUCK, LONG, SHORT], false), 3000);
+        shuttle::check_random(|| model(&[STUCK, STUCK, SHORT], true), 3000);
     }
 }
