@@ -12,7 +12,6 @@
 //!
 //! A program that computes on its processor interrupts it, which is how it notices.
 
-use crate::preemptions::preemptions;
 use parking_lot::Mutex;
 use shoal_session::watch::Watch;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -97,6 +96,9 @@ impl Looking {
     /// Nobody looks for a while: twice as long as the last time, unless that was long ago.
     pub(crate) fn rest(&self, now: Instant) {
         let mut rest = self.rest.lock();
+        if !self.is_on() {
+            return;
+        }
         rest.length = match self.found.load(Relaxed) - rest.found >= UNDISTURBED {
             true => REST,
             false => (rest.length * 2).clamp(REST, REST_MAX),
@@ -152,15 +154,17 @@ impl Look {
     #[inline]
     pub(crate) fn step(&mut self, now: Instant, preempted: impl Fn() -> u64) -> Step {
         let Some(since) = self.since else {
-            self.since = Some(now);
-            self.last = Some(now);
-            return if self.window.is_zero() { Step::Sleep } else { Step::Look };
+            (self.since, self.last) = (Some(now), Some(now));
+            if !self.pays() {
+                return Step::Sleep;
+            }
+            self.preempted = preempted();
+            return Step::Look;
         };
         let last = self.last.replace(now).unwrap_or(now);
         if self.slept.is_none() && now - last >= INTERRUPTED {
             // The host may have done that, too.
-            let before = std::mem::replace(&mut self.preempted, preempted());
-            if before != self.preempted {
+            if self.preempted != preempted() {
                 return Step::Rest;
             }
         }
@@ -200,12 +204,11 @@ impl Look {
         };
         let mut waited = Waited { looked: asleep - since, slept: true, step: Step::Look };
         let woken_soon = now - asleep < LONGEST;
-        if woken_soon && self.window >= LONGEST {
-            self.blocked += 1;
-            if self.blocked >= BLOCKED {
-                self.blocked = 0;
-                waited.step = Step::Rest;
-            }
+        let is_blocked = woken_soon && self.window >= LONGEST;
+        self.blocked = if is_blocked { self.blocked + 1 } else { 0 };
+        if self.blocked >= BLOCKED {
+            self.blocked = 0;
+            waited.step = Step::Rest;
         }
         self.window = match woken_soon {
             true => (self.window * 2).clamp(SHORTEST, LONGEST),
@@ -217,7 +220,7 @@ impl Look {
     /// `looks`: it begins by looking.
     pub(crate) fn new(looks: bool) -> Look {
         let window = if looks { SHORTEST } else { Duration::ZERO };
-        Look { window, preempted: preemptions(), ..Look::default() }
+        Look { window, ..Look::default() }
     }
 }
 
@@ -280,11 +283,12 @@ mod tests {
     fn a_program_that_computes_ends_the_looking_and_a_host_does_not() {
         let mut look = Look { window: LONGEST, ..Look::default() };
         let now = Instant::now();
-        assert_eq!(look.step(now, || 0), Step::Look);
+        // That was while it answered.
+        assert_eq!(look.step(now, || 1), Step::Look);
         let late = now + INTERRUPTED;
-        assert_eq!(look.step(late, || 0), Step::Sleep, "the host");
+        assert_eq!(look.step(late, || 1), Step::Sleep, "the host");
         look.found_at(now, late);
         assert_eq!(look.step(late, || 1), Step::Look);
-        assert_eq!(look.step(late + INTERRUPTED, || 1), Step::Rest);
+        assert_eq!(look.step(late + INTERRUPTED, || 2), Step::Rest);
     }
 }

@@ -6,9 +6,10 @@
 //!
 //! Rule: one thread *watches*: it looks, or sleeps in the kernel. Others answer, or are *parked*
 //! here. Whoever has answered looks into the queue again, and parks only if it is empty and
-//! somebody watches; so no request is left alone. A parked thread is called by a thread that
-//! will be long ([`Watch::relieve`]), and one of them, the *standby*, comes by itself when nobody
-//! has taken a request or watched for [`STUCK`].
+//! somebody watches. A parked thread is called by a thread that will be long
+//! ([`Watch::relieve`]), and one of them, the *standby*, comes by itself when for one or two
+//! [`STUCK`] nobody has watched or taken a request. Then another one is the standby, as long as
+//! there is one; so no request is left alone while a thread is free.
 
 #[cfg(test)]
 use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic::AtomicBool, atomic::AtomicU64};
@@ -96,29 +97,29 @@ impl Watch {
     }
 
     /// Parks the calling thread, which has found the queue empty and somebody watching. When this
-    /// returns, it looks again.
-    pub fn park(&self) {
+    /// returns, it looks again; `false`: nobody parks, and it sleeps in the kernel.
+    pub fn park(&self) -> bool {
         let mut parked = self.lock();
         // Who watched may have taken a request and called for others, before this thread is here.
         if parked.open || !self.watched.load(SeqCst) {
-            return;
-        }
-        if !parked.has_standby {
-            parked.has_standby = true;
-            drop(parked);
-            return self.stand_by();
+            return !parked.open;
         }
         parked.waiting += 1;
-        while parked.called == 0 && !parked.open {
+        while parked.called == 0 && parked.has_standby && !parked.open {
             parked = self.call.wait(parked).unwrap_or_else(PoisonError::into_inner);
         }
         parked.waiting -= 1;
-        parked.called = parked.called.saturating_sub(1);
+        if parked.called > 0 || parked.open {
+            parked.called = parked.called.saturating_sub(1);
+        } else {
+            parked.has_standby = true;
+            parked = self.stand_by(parked);
+        }
+        !parked.open
     }
 
-    fn stand_by(&self) {
+    fn stand_by<'p>(&'p self, mut parked: MutexGuard<'p, Parked>) -> MutexGuard<'p, Parked> {
         let (mut taken, mut quiet) = (self.taken.load(SeqCst), 0);
-        let mut parked = self.lock();
         while !parked.open && !parked.standby_called {
             if quiet >= QUIET {
                 self.sleeps.store(true, SeqCst);
@@ -146,10 +147,8 @@ impl Watch {
         parked.standby_called = false;
         self.sleeps.store(false, SeqCst);
         // One of the others becomes the standby.
-        if parked.waiting > parked.called {
-            parked.called += 1;
-            self.call.notify_one();
-        }
+        self.call.notify_one();
+        parked
     }
 
     /// Lets threads park, or calls all of them and has none park: each sleeps in the kernel.
@@ -180,7 +179,7 @@ mod tests {
     use shuttle::thread;
     use std::collections::VecDeque;
 
-    const THREADS: usize = 3;
+    const THREADS: usize = 4;
 
     /// A request.
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -221,7 +220,7 @@ mod tests {
                         drop(self.comes.wait(queue).unwrap());
                     }
                 } else {
-                    self.watch.park();
+                    let _ = self.watch.park();
                 }
             }
         }
@@ -309,6 +308,7 @@ mod tests {
     fn the_standby_comes_when_a_thread_is_stuck() {
         shuttle::check_random(|| model(&[STUCK, SHORT, SHORT], true), 3000);
         shuttle::check_random(|| model(&[SHORT, STUCK, LONG, SHORT], false), 3000);
-        shuttle::check_random(|| model(&[STUCK, STUCK, SHORT], true), 3000);
+        shuttle::check_random(|| model(&[STUCK, STUCK, STUCK, SHORT], true), 3000);
+        shuttle::check_random(|| model(&[STUCK, STUCK, STUCK, SHORT], false), 3000);
     }
 }

@@ -1,8 +1,9 @@
 //! The ordinary transport: one `read` of `/dev/fuse` is one request, one `write` is its reply.
 //!
 //! Several threads read, each through a descriptor of its own (a clone, with a queue of its own
-//! for what it has read): a single one halves the throughput even for a single caller, since the
-//! kernel can hand the next request over while the last reply is still being written.
+//! for what it has read). Of those that wait one looks for the next request ([`super::next`]);
+//! where nobody looks, the kernel can hand it to one thread while another still writes a reply,
+//! which doubles the throughput even for a single caller.
 
 use super::crew::{Crew, Relief, Work};
 use super::next::{Place, Waiter};
@@ -67,7 +68,7 @@ pub(crate) struct Task<S: Serve> {
     pub idle: bool,
     /// Descriptors of a connection that outlives the server.
     pub kept: Option<Kept>,
-    /// Threads look for requests before they sleep. Beside rings there is nothing to look for.
+    /// Threads look for requests before they sleep.
     pub looks: bool,
 }
 

@@ -100,7 +100,9 @@ impl Waiter {
             }
             if !*watches && !looking.watch.begin() {
                 self.look.pause();
-                looking.watch.park();
+                if !looking.watch.park() {
+                    break;
+                }
                 continue;
             }
             *watches = true;
@@ -138,6 +140,7 @@ impl Waiter {
 
     /// The same where nobody looks: it sleeps in the kernel.
     fn sleep(&mut self, looking: &Looking, place: &mut Place) -> Result<usize, Os> {
+        self.look.pause();
         place.wait(true)?;
         let outcome = place.read();
         match outcome {
