@@ -8,7 +8,7 @@
 //! here. Whoever has answered looks into the queue again, and parks only if it is empty and
 //! somebody watches. A parked thread is called by a thread that will be long
 //! ([`Watch::relieve`]), and one of them, the *standby*, comes by itself when for one or two
-//! [`STUCK`] nobody has watched or taken a request. Then another one is the standby, as long as
+//! milliseconds nobody has watched or taken a request. Then another one is the standby, as long as
 //! there is one; so no request is left alone while a thread is free.
 
 #[cfg(test)]
