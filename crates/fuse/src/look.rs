@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// First and longest time for which it looks.
 const SHORTEST: Duration = Duration::from_micros(10);
 const LONGEST: Duration = Duration::from_micros(100);
-/// Of an interruption so long, another program that computes is the reason.
+/// Interruption that is taken for a slice of another program, which computes.
 const INTERRUPTED: Duration = Duration::from_micros(500);
-/// In vain for the longest time, and right after that there was a request: whoever sent it may have
-/// waited for this processor. So often, and nobody looks.
+/// Number of looks in a row, each for the longest time and in vain, with a request as soon as the
+/// thread slept, after which nobody looks: whoever sent them may have waited for its processor.
 const BLOCKED: u32 = 4;
 /// First and longest time for which nobody looks. Noticing that a program computes costs a slice of
 /// the scheduler, 4 ms.
@@ -50,8 +50,8 @@ pub(crate) struct Waited {
     pub looked: Duration,
     /// It has slept then.
     pub slept: bool,
-    /// The next step: look, or rest.
-    pub step: Step,
+    /// Whoever sent the request may have waited for the processor of the thread.
+    pub is_in_the_way: bool,
 }
 
 /// The threads of a mount that look, if they may, and what came of it.
@@ -200,21 +200,20 @@ impl Look {
         self.since = None;
         let Some(asleep) = self.slept.take() else {
             self.blocked = 0;
-            return Waited { looked: now - since, slept: false, step: Step::Look };
+            return Waited { looked: now - since, slept: false, is_in_the_way: false };
         };
-        let mut waited = Waited { looked: asleep - since, slept: true, step: Step::Look };
         let woken_soon = now - asleep < LONGEST;
         let is_blocked = woken_soon && self.window >= LONGEST;
         self.blocked = if is_blocked { self.blocked + 1 } else { 0 };
-        if self.blocked >= BLOCKED {
+        let is_in_the_way = self.blocked >= BLOCKED;
+        if is_in_the_way {
             self.blocked = 0;
-            waited.step = Step::Rest;
         }
         self.window = match woken_soon {
             true => (self.window * 2).clamp(SHORTEST, LONGEST),
             false => Duration::ZERO,
         };
-        waited
+        Waited { looked: asleep - since, slept: true, is_in_the_way }
     }
 
     /// `looks`: it begins by looking.
@@ -248,7 +247,7 @@ mod tests {
                 }
             }
             let waited = look.since.map(|since| look.found_at(since, now));
-            rests += u32::from(waited.is_some_and(|waited| waited.step == Step::Rest));
+            rests += u32::from(waited.is_some_and(|waited| waited.is_in_the_way));
             asleep += u32::from(sleeps && n >= 100);
         }
         (asleep, rests)
@@ -275,7 +274,7 @@ mod tests {
             look.sleeps(now);
             now += Duration::from_micros(5);
             let waited = look.found_at(look.since.unwrap(), now);
-            assert_eq!(waited.step == Step::Rest, n == BLOCKED, "{n}");
+            assert_eq!(waited.is_in_the_way, n == BLOCKED, "{n}");
         }
     }
 

@@ -329,7 +329,7 @@ fn begin(
         rings: None,
         idle: false,
         kept: Some(kept),
-        // Once in three runs a thread that looked slept on after an unmount whose server had died.
+        // Take-overs fail with it, beside other programs: the reason is not known yet.
         looks: false,
     };
     device::start(task, &threads).map_err(failed)?;

@@ -79,7 +79,7 @@ impl Waiter {
         }
     }
 
-    /// The same, as one of many of which one looks; `None`: nobody does.
+    /// Reads the next request as one of several threads, of which one looks. `None`: nobody looks.
     #[inline]
     fn watch(
         &mut self,
@@ -133,12 +133,12 @@ impl Waiter {
         };
         self.found = 0;
         looking.count(&waited);
-        if waited.step == Step::Rest {
+        if waited.is_in_the_way {
             looking.rest(Instant::now());
         }
     }
 
-    /// The same where nobody looks: it sleeps in the kernel.
+    /// Sleeps in the kernel until the next request, and reads it: nobody looks.
     fn sleep(&mut self, looking: &Looking, place: &mut Place) -> Result<usize, Os> {
         self.look.pause();
         place.wait(true)?;
