@@ -214,6 +214,15 @@ impl Kept {
     }
 }
 
+/// Returns whether a volume whose server has ended has a ring with its last changes. One in use is
+/// that of the server, whose process is not quite gone, or of one that has begun since.
+pub(crate) fn is_left(volume: &Path) -> bool {
+    path_of(volume).filter(|path| path.exists()).is_some_and(|path| {
+        RingMemory::open(&path)
+            .map_or_else(|error| error.code() == Code::Busy, |memory| memory.holds_records())
+    })
+}
+
 /// Refuses a repair of a volume whose last changes are in a ring: it does not know them.
 pub(crate) fn refuse_unread(volume: &Path) -> Result<()> {
     match Kept::find(volume)? {

@@ -100,3 +100,4 @@ pub use protocol::traced::Facts;
 pub use report::json::Durations;
 pub use shoal_session::{Peer, peer_of};
 pub use tokens::DIRECTORY_NAME as TOKENS_DIRECTORY;
+pub use transport::readers::may_read;

@@ -66,7 +66,7 @@ MOUNT OPTIONS:
     busy_poll, no_busy_poll
                       look for the next request for up to 0.1 ms before sleeping, as long as
                       requests come and nothing else wants the processor; the default. Not where
-                      they come by rings, on one processor, or on a mount with a keeper
+                      they come by rings, and not on one processor
     io_uring=auto|on|off
                       exchange requests with the kernel through shared rings (FUSE over io_uring,
                       Linux 6.14), which is faster than through its device. auto, the default, does

@@ -11,7 +11,8 @@
 //! | it dies before it serves, [`ATTEMPTS`] times in a row | the mount is given up: the reason is in the log and in `shoal info`, and the ring is left for the next mount |
 //! | the server says that the mount has ended | the keeper ends with its exit status |
 //! | another program asks for a take-over (`shoal remount --takeover`, `shoal grow`) | the server stops, and that program's executable goes on, with a larger volume if it asked so |
-//! | SIGTERM, SIGINT | the server gets it |
+//! | SIGTERM, SIGINT | the server gets it, and so does each that goes on for it: the wish outlives a server |
+//! | the server dies after a second one | the mount ends: nobody waits for its last user |
 //! | the keeper is killed | the server serves on, without protection; it says so in the log |
 //!
 //! Clients take the keeper for the server: its number is that of the mount's process, and it
@@ -53,6 +54,10 @@ const CLIENT_MAX: Duration = Duration::from_secs(2);
 const EXIT_MAX: Duration = Duration::from_millis(50);
 /// The same if it has never served: none of its threads can wait in the kernel.
 const EXIT_UNSERVED_MAX: Duration = Duration::from_secs(10);
+/// Signals that have a meaning: to end the mount, and not to wait for its last user.
+const SIGNALS: usize = 2;
+/// Longest wait for the threads that read requests, of a server that has stopped for another one.
+const READ_MAX: Duration = Duration::from_secs(1);
 /// A server that has served for so long was not ended by what it went on with.
 const HEALTHY: Duration = Duration::from_millis(200);
 
@@ -63,6 +68,8 @@ struct Server {
     socket: OwnedFd,
     since: Instant,
     serves: bool,
+    /// Signals that were passed on to it.
+    signalled: usize,
     /// Why it cannot go on with the mount, if it has sent that.
     reason: Option<String>,
 }
@@ -114,6 +121,8 @@ struct Keeper {
     listener: Option<UnixListener>,
     /// Readable after a signal: which one is read from it.
     signals: [(Signal, UnixStream); 2],
+    /// The signals that have come, [`SIGNALS`] at most.
+    signalled: Vec<Signal>,
     /// This process's standing with the kernel's killer, for the servers.
     oom_score: String,
 }
@@ -161,6 +170,7 @@ pub(crate) fn run(
             })
             .ok(),
         signals,
+        signalled: Vec::new(),
         oom_score: oom_score.trim().to_owned(),
     };
     let first = keeper.start(None)?;
@@ -222,6 +232,7 @@ impl Keeper {
             socket: ours,
             since: Instant::now(),
             serves: false,
+            signalled: 0,
             reason: None,
         })
     }
@@ -231,7 +242,8 @@ impl Keeper {
         let mut server = first;
         loop {
             let end = self.attend(&mut server);
-            if self.ended.is_some() || (self.kept.is_none() && self.next.is_none()) {
+            let was_never_made = self.kept.is_none() && self.next.is_none();
+            if self.ended.is_some() || was_never_made || self.signalled.len() >= SIGNALS {
                 return Ok(self.finish(server.child.wait().ok()));
             }
             let next = match self.replace(&server, end) {
@@ -249,14 +261,14 @@ impl Keeper {
     fn attend(&mut self, server: &mut Server) -> End {
         loop {
             let ready = self.wait(server);
-            for at in 0..self.signals.len() {
-                self.pass_on(at, server);
-            }
+            self.read_signals();
+            self.pass_on(server);
             // Before its death: what it has sent counts.
             if ready.message || ready.death {
                 match keeping::receive(&server.socket) {
                     Ok(Some(message)) => {
                         if self.hear(message, server) {
+                            wait_for_readers(server);
                             return End::Stopped;
                         }
                         continue;
@@ -290,14 +302,24 @@ impl Keeper {
         }
     }
 
-    /// Sends the server the signals that have come.
-    fn pass_on(&self, at: usize, server: &Server) {
-        let (signal, stream) = &self.signals[at];
-        let mut bytes = [0; 16];
-        while let Ok(count @ 1..) = rustix::io::read(stream, &mut bytes) {
-            for _ in 0..count {
+    fn read_signals(&mut self) {
+        for (signal, stream) in &self.signals {
+            let mut bytes = [0; 16];
+            while let Ok(count @ 1..) = rustix::io::read(stream, &mut bytes) {
+                let room = SIGNALS - self.signalled.len();
+                self.signalled.extend(std::iter::repeat_n(*signal, count.min(room)));
+            }
+        }
+    }
+
+    /// Sends the server the signals that it has not got. One that goes on with a mount gets them
+    /// when it serves: before that it would die of them.
+    fn pass_on(&self, server: &mut Server) {
+        if server.serves || self.kept.is_none() {
+            for signal in &self.signalled[server.signalled..] {
                 let _ = pidfd_send_signal(&server.pidfd, *signal);
             }
+            server.signalled = self.signalled.len();
         }
     }
 
@@ -308,6 +330,7 @@ impl Keeper {
                 self.kept = Some(message);
                 server.serves = true;
                 self.is_served();
+                self.pass_on(server);
                 false
             }
             b'F' => {
@@ -467,6 +490,20 @@ fn wait_for_exit(server: &mut Server) -> Option<ExitStatus> {
             Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
             _ => return None,
         }
+    }
+}
+
+/// A server has stopped, and exits. What its threads read from now on is lost, unless the next one
+/// comes after them.
+fn wait_for_readers(server: &Server) {
+    let end = Instant::now() + READ_MAX;
+    while shoal_fuse::may_read(server.child.id()) {
+        if Instant::now() > end {
+            // It waits in the kernel, and does not read.
+            tracing::warn!("a thread of the server before does not end");
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -25,7 +25,7 @@ use crate::direct;
 use crate::failure::{Failure, OK, Reason, Result, SOME_FAILED, UNUSABLE};
 use crate::patience;
 use crate::progress::eprint_line;
-use crate::rings::{GivenUp, Kept};
+use crate::rings::{self, GivenUp};
 use crate::tags;
 use crate::text::printable;
 
@@ -143,8 +143,7 @@ fn place(other: &OtherMount) -> String {
 
 /// Returns the message for a volume whose server has ended without a line.
 fn not_closed(volume: Option<OsString>) -> &'static str {
-    let ring = volume.and_then(|volume| Kept::find(Path::new(&volume)).ok().flatten());
-    if ring.is_some_and(|ring| ring.memory.holds_records()) { KEPT } else { NOT_CLOSED }
+    if volume.is_some_and(|volume| rings::is_left(Path::new(&volume))) { KEPT } else { NOT_CLOSED }
 }
 
 /// Makes a mounted volume durable.

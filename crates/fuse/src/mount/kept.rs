@@ -214,7 +214,12 @@ impl Mount {
         if let Some(session) = &connection.session {
             session.inherited.close();
         }
-        connection.pause.stop(PAUSE_MAX)
+        let has_stopped = connection.pause.stop(PAUSE_MAX);
+        for device in &connection.descriptors {
+            // Threads that look have changed it, and an older program reads again and again.
+            let _ = rustix::io::ioctl_fionbio(device, false);
+        }
+        has_stopped
     }
 }
 
@@ -329,8 +334,7 @@ fn begin(
         rings: None,
         idle: false,
         kept: Some(kept),
-        // Take-overs fail with it, beside other programs: the reason is not known yet.
-        looks: false,
+        looks: !options.no_busy_poll,
     };
     device::start(task, &threads).map_err(failed)?;
     connection.session = Some(session.clone());

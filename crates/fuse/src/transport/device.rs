@@ -10,7 +10,7 @@ use super::next::{Place, Waiter};
 use super::pause::{Pause, Reading};
 use super::uring::Live;
 use super::waiting::Waiting;
-use super::{Threads, apart};
+use super::{Threads, apart, readers};
 use crate::look::Looking;
 use crate::notices::{self, Notices};
 use crate::protocol::wire::{InHeader, OutHeader};
@@ -206,7 +206,7 @@ fn sender(device: OwnedFd) -> Box<notices::Send> {
 
 /// Starts a thread.
 fn hire<S: Serve>(server: &Arc<Server<S>>) -> io::Result<()> {
-    let name = format!("shoal-fuse-{}", server.threads.count());
+    let name = format!("{}{}", readers::NAME, server.threads.count());
     let inner = server.clone();
     server.threads.start(name, move || serve(&inner))
 }

@@ -7,6 +7,7 @@ mod crew;
 pub(crate) mod device;
 mod next;
 pub(crate) mod pause;
+pub(crate) mod readers;
 pub(crate) mod uring;
 mod waiting;
 

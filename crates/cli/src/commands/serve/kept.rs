@@ -118,6 +118,7 @@ fn first(plan: &Plan, report: bool, keeper: u32) -> Result<u8> {
             .map_err(failed)?
             .ok_or_else(|| no_keeper(&plan.directory, std::io::ErrorKind::Unsupported.into()))?,
     };
+    catch_signals(&mount, &volume)?;
     if let Err(os) = estate.leave(std::io::stdin()) {
         leave(&plan.directory);
         return Err(no_keeper(&plan.directory, os.into()));
@@ -144,9 +145,18 @@ fn resume(plan: &Plan, keeper: u32, estate: Estate, grow: Option<u64>) -> Result
     let outliving = Keeper { pid: keeper, ring: memory.clone() };
     let mount = Mount::resume(volume.clone(), &plan.directory, &plan.options, &outliving, handed);
     let mount = mount.map_err(failed)?;
+    catch_signals(&mount, &volume)?;
     estate.leave(std::io::stdin()).map_err(|os| no_keeper(&plan.directory, os.into()))?;
     tracing::info!(directory = %mount.dir().display(), "serving again");
     serve(plan, volume, mount, (estate, &memory), false)
+}
+
+/// Has panics and signals end this server. Must be called before the keeper, or who has asked for
+/// the mount, is told that it serves: after that they send signals.
+fn catch_signals(mount: &Mount, volume: &Arc<Volume>) -> Result<()> {
+    end_on_panic(None);
+    let last = Arc::downgrade(volume);
+    end_on_signal(mount.dir(), move || last.upgrade().map(|volume| volume.sync()))
 }
 
 /// Serves until the mount has ended. `gone`: nobody wants it.
@@ -158,9 +168,6 @@ fn serve(
     gone: bool,
 ) -> Result<u8> {
     let directory = mount.dir().to_owned();
-    end_on_panic(None);
-    let last = Arc::downgrade(&volume);
-    end_on_signal(&directory, move || last.upgrade().map(|volume| volume.sync()))?;
     let mount = Arc::new(mount);
     let (served, shown) = (Arc::downgrade(&mount), directory.display().to_string());
     let taken = move || {

@@ -12,9 +12,9 @@ use rustix::process::Signal;
 use shoal::{Credentials, Dir, Volume};
 use shoal_skip::wait_for;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
@@ -36,9 +36,17 @@ fn server_of(keeper: u32) -> Option<u32> {
     })
 }
 
-fn kill(pid: u32) {
+fn signal(pid: u32, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
-    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+fn wait_for_end(pid: u32) {
+    wait_for("a process ends", || (!Path::new(&format!("/proc/{pid}")).exists()).then_some(()));
 }
 
 /// Kills the server of a mount, and not its keeper.
@@ -345,7 +353,7 @@ fn a_mount_that_cannot_be_served_is_given_up() {
     volume.write_all_at(&vec![0; head.len()], 0).expect("write");
     kill(server_of(keeper).expect("a server"));
     wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
-    wait_for("the keeper ends", || (!Path::new(&format!("/proc/{keeper}")).exists()).then_some(()));
+    wait_for_end(keeper);
     let log = fs::read_to_string(scratch.path("log")).expect("a log");
     assert!(log.contains("given up"), "{log}");
     volume.write_all_at(&head, 0).expect("write");
@@ -389,11 +397,44 @@ fn an_unmount_whose_server_dies_closes_the_volume() {
     }
     // A signal for the keeper is one for the server.
     let keeper = keeper(&scratch.path("m"));
-    assert!(Command::new("kill").arg(keeper.to_string()).status().expect("kill").success());
+    signal(keeper, Signal::TERM);
     wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
     wait_for("the volume is free", || {
         (scratch.shoal(["ls", "v:/"]).status() == Some(0)).then_some(())
     });
+}
+
+/// A server that had been told to end died before it could, and the next one served on.
+#[test]
+fn a_mount_that_was_told_to_end_ends_although_its_server_dies() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    scratch.write("m/file", "kept");
+    let keeper = keeper(&scratch.path("m"));
+    let server = server_of(keeper).expect("a server");
+    // It has the signal, and does nothing about it.
+    signal(server, Signal::STOP);
+    signal(keeper, Signal::TERM);
+    kill(server);
+    wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
+    wait_for_end(keeper);
+    assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "kept");
+    assert!(scratch.shoal(["info", "v"]).ok().contains("closed          yes"));
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_last_user() {
+    let Some(scratch) = mounted("keeper=on") else { return };
+    let keeper = keeper(&scratch.path("m"));
+    let mut open = fs::File::create(scratch.path("m/file")).expect("create");
+    open.write_all(b"kept").expect("write");
+    signal(keeper, Signal::TERM);
+    wait_for("the mount is gone", || (!is_mount(&scratch.path("m"))).then_some(()));
+    open.write_all(b", and more").expect("still served");
+    signal(keeper, Signal::TERM);
+    wait_for_end(keeper);
+    assert!(open.write_all(b"no").is_err(), "nobody serves it");
+    drop(open);
+    assert_eq!(scratch.shoal(["cat", "v:/file"]).ok(), "kept, and more");
 }
 
 #[test]
