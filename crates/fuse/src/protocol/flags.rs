@@ -37,6 +37,9 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `OpenIn::open_flags`, `CreateIn::open_flags`: clear set-id bits with `O_TRUNC`.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 
+/// The handle of a file whose descriptor bypasses the page cache by [`FOPEN_DIRECT_IO`]; others
+/// have 0. The kernel does not sync after its writes, as it does after those with `O_DIRECT`.
+pub const PAST_PAGES: u64 = 1;
 /// Reply to open: reads and writes bypass the page cache.
 pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// Reply to open: keep the file's page cache (else each open drops it).
@@ -79,6 +82,8 @@ pub const O_EXCL: u32 = 0o200;
 pub const O_TRUNC: u32 = 0o1000;
 /// Each write goes to the end.
 pub const O_APPEND: u32 = 0o2000;
+/// Each write is durable when it returns; part of `O_SYNC`.
+pub const O_DSYNC: u32 = 0o10000;
 /// Reads leave the access time alone.
 pub const O_NOATIME: u32 = 0o1_000_000;
 /// Not in any header: the kernel's own mark of an open for execution.

@@ -120,6 +120,31 @@ fn each_way_to_change_contents() {
     }
 }
 
+/// Its writes come without the question for capabilities that precedes others.
+#[test]
+fn the_descriptor_that_has_made_the_file() {
+    for kind in ["allow_other,suid", "allow_other,suid,no_default_permissions"] {
+        let Some(m) = mount(kind) else { return };
+        let file = m.path("file");
+        for by_root in [true, false] {
+            let fd = create(&file, OFlags::WRONLY, 0o600).unwrap();
+            for at in 0..3 {
+                chmod(&file, 0o6777);
+                rustix::fs::setxattr(&file, NAME, CAPABILITY, XattrFlags::empty()).unwrap();
+                assert!(has_capability(&file));
+                match by_root {
+                    true => pwrite(&fd, at * 100, b"new"),
+                    false => as_user(USER, &[], || pwrite(&fd, at * 100, b"new")),
+                }
+                let kept = if by_root { 0o6777 } else { 0o777 };
+                assert_eq!(mode(&file), kept, "{kind}, {by_root}, {at}");
+                assert!(!has_capability(&file), "{kind}, {by_root}, {at}");
+            }
+            std::fs::remove_file(&file).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_change_of_the_owner() {
     let Some(m) = mount("allow_other,suid") else { return };
