@@ -1,5 +1,6 @@
 //! The machine that a run was made on, and its state at each measurement.
 
+use crate::wakes::Wakes;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
 
@@ -24,6 +25,9 @@ pub(crate) struct Machine {
     pub storage: String,
     /// Size of the run: smoke, quick or full.
     pub size: String,
+    /// Older runs do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wakes: Option<Wakes>,
 }
 
 impl Machine {
@@ -45,14 +49,17 @@ impl Machine {
             fuse_rings: fuse_rings(),
             storage: storage.to_owned(),
             size: size.to_owned(),
+            wakes: Wakes::measure(),
         }
     }
 
     /// Returns a sentence for the report.
     pub(crate) fn describe(&self) -> String {
         let rings = if self.fuse_rings { "on" } else { "off" };
+        let wakes = self.wakes.map_or_else(String::new, |it| format!("; {}", it.describe()));
         format!(
-            "{} × {}, {:.0} GiB of memory, Linux {}; filesystems {}; FUSE rings {rings}; commit {}",
+            "{} × {}, {:.0} GiB of memory, Linux {}; filesystems {}; FUSE rings {rings}; commit \
+             {}{wakes}",
             self.processors,
             self.processor,
             self.memory as f64 / f64::from(1 << 30),

@@ -8,6 +8,8 @@
 
 mod error;
 mod interrupt;
+mod wakes;
+
 mod machine;
 mod plan;
 mod random;

@@ -59,7 +59,7 @@ impl Place {
         if !rustix::process::geteuid().is_root() {
             return Some("only root can mount it".to_owned());
         }
-        if matches!(system, System::Mount | System::Session) && !Path::new("/dev/fuse").exists() {
+        if system.has_server() && !Path::new("/dev/fuse").exists() {
             return Some("there is no /dev/fuse".to_owned());
         }
         let maker = system.maker()?;
@@ -92,7 +92,7 @@ impl Place {
         }
         match system {
             System::Library | System::Memory => {}
-            System::Mount | System::Session => ready.serve(size)?,
+            _ if system.has_server() => ready.serve(size, system)?,
             System::Tmpfs => {
                 let options = format!("size={size},nr_inodes=0");
                 ready.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"])?;
@@ -199,9 +199,14 @@ impl Ready<'_> {
         }
     }
 
-    /// Processor time in seconds that the server of the mount has used; 0 without one.
+    /// Processor time in seconds that the server of the mount has used, and its keeper; 0 without
+    /// one.
     pub(crate) fn server_seconds(&self) -> f64 {
-        self.server.as_ref().map_or(0.0, |server| process::processor_seconds(server.id())[0])
+        let Some(first) = self.server.as_ref().map(Child::id) else { return 0.0 };
+        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+        let children = children.unwrap_or_default();
+        let all = children.split_whitespace().filter_map(|id| id.parse().ok());
+        all.chain([first]).map(|id: u32| process::processor_seconds(id)[0]).sum()
     }
 
     fn mount(&mut self, args: &[&str]) -> Result<()> {
@@ -214,7 +219,7 @@ impl Ready<'_> {
     }
 
     /// Makes a volume and mounts it by a process of its own.
-    fn serve(&mut self, size: u64) -> Result<()> {
+    fn serve(&mut self, size: u64, system: System) -> Result<()> {
         if fuse_rings() != self.place.rings {
             let why = "FUSE over io_uring was switched on or off since the run began";
             return Err(LabError::failed("mounting", "Shoal", why));
@@ -224,9 +229,9 @@ impl Ready<'_> {
         mkfs.args(["mkfs", "--force", "--size", &size.to_string()]).arg(&image);
         process::text_of(&mut mkfs)?;
         let before = fs::metadata(&point).map(|found| found.dev()).unwrap_or(0);
+        let keeper = if system == System::Default { "keeper=auto" } else { "keeper=off" };
         let server = Command::new(&self.place.shoal)
-            // Rings where the kernel has them; one process, whose time is the server's.
-            .args(["mount", "--foreground", "-o", "keeper=off"])
+            .args(["mount", "--foreground", "-o", keeper])
             .args([&image, &point])
             .stdout(Stdio::null())
             .stderr(Stdio::null())

@@ -74,6 +74,7 @@ pub(crate) fn why_not(measure: &Measure) -> Option<String> {
     let word = measure.args.split(' ').next().unwrap_or_default();
     let needed: &[(&str, &str)] = match (measure.program, word) {
         (Program::Tools, "calls") => &[("strace", "strace"), ("rsync", "rsync")],
+        (Program::Tools, "programs") => &[("fs_mark", "fsmark"), ("rsync", "rsync")],
         (Program::Tools, "trees") => &[("rsync", "rsync")],
         (Program::Tools, "fs-mark") => &[("fs_mark", "fsmark")],
         (Program::Instructions, _) => &[("valgrind", "valgrind")],
@@ -108,7 +109,7 @@ pub(crate) fn run(
         parsed.remove("target");
         results.push(parsed);
     }
-    if matches!(measure.system, System::Mount | System::Session) {
+    if measure.system.has_server() {
         results.iter_mut().for_each(|result| of_server(measure, result, server));
     }
     let lines = label(measure, results, |(system, case), result| Line {

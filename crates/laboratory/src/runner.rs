@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// Folder of the report; none is written without this
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Write the table between the lab's markers in this file
+    /// Write the tables between the lab's markers in this file
     #[arg(long, value_name = "FILE", requires = "report")]
     readme: Option<PathBuf>,
 }

@@ -7,8 +7,10 @@ pub(crate) enum System {
     Library,
     /// Shoal's library by a session of a mount.
     Session,
-    /// A mount of Shoal.
+    /// A mount of Shoal by one process: requests come by rings where the kernel has them.
     Mount,
+    /// A mount of Shoal as it is by default, with a keeper.
+    Default,
     Tmpfs,
     Xfs,
     XfsParent,
@@ -26,6 +28,7 @@ impl System {
             System::Library => "Shoal, library",
             System::Session => "Shoal, session",
             System::Mount => "Shoal, mount",
+            System::Default => "Shoal, default mount",
             System::Tmpfs => "tmpfs",
             System::Xfs => "XFS",
             System::XfsParent => "XFS, parent pointers",
@@ -34,6 +37,11 @@ impl System {
             System::Btrfs => "btrfs",
             System::Memory => "memory",
         }
+    }
+
+    /// It is a mount of Shoal, or by a session of one.
+    pub(crate) fn has_server(self) -> bool {
+        matches!(self, System::Mount | System::Default | System::Session)
     }
 
     /// The program that makes it, and that may be missing.

@@ -30,6 +30,20 @@ pub(super) const ALL: &[Experiment] = &[
         ..OURS
     },
     Experiment {
+        id: "programs",
+        title: "Programs on real files",
+        shows: "Unmodified programs, one after the other, on real files of this machine (headers, \
+                Python, documents, Perl): extracted, copied, cloned, listed, compared, removed; a \
+                script and fs_mark with files of 1,000 bytes, fs_mark also beside a program that \
+                computes on each processor. The default mount, a mount with rings, and \
+                filesystems of the kernel.",
+        aims: "The default mount has these parts of the speed of XFS: 0.5 of tar -x, Python and \
+               ls -lR, 0.6 of git clone, 0.7 of rsync, 0.8 of stat, 0.75 of fs_mark.",
+        measures: programs,
+        figures: &[less(Kind::Bars, "seconds", 1e3, "ms")],
+        ..OURS
+    },
+    Experiment {
         id: "phases",
         title: "Phases of mdtest",
         shows: "What mdtest does on parallel filesystems, by two threads in trees of their own: \
@@ -210,6 +224,12 @@ fn small_files(size: Size) -> Vec<Measure> {
 fn on_mounts(args: &str) -> Vec<Measure> {
     let mounted = BESIDE.into_iter().filter(|system| *system != System::Library);
     mounted.map(|system| tools(system, args.to_owned())).collect()
+}
+
+fn programs(size: Size) -> Vec<Measure> {
+    let args = format!("programs --files {}", size.of([100, 3_000, 20_000]));
+    let systems = [System::Default, System::Mount, System::Tmpfs, System::Xfs, System::Ext4];
+    systems.map(|system| tools(system, args.clone())).into()
 }
 
 fn phases(size: Size) -> Vec<Measure> {

@@ -9,9 +9,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Order of the systems in figures and tables; others follow as they appear.
-const ORDER: [&str; 20] = [
+const ORDER: [&str; 21] = [
     "Shoal, library",
     "Shoal, session",
+    "Shoal, default mount",
     "Shoal, mount",
     "Shoal, tools",
     "Shoal, off",
@@ -83,7 +84,7 @@ pub(super) fn systems(lines: &[Line]) -> Vec<String> {
     }
     let place = |name: &str| match ORDER.iter().position(|it| *it == name) {
         Some(place) => place,
-        None if is_ours(name) => 11,
+        None if is_ours(name) => 12,
         None => ORDER.len(),
     };
     systems.sort_by_key(|name| place(name));

@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// Folder of the report
     #[arg(long, value_name = "DIR", default_value = "docs/report")]
     to: PathBuf,
-    /// Also write the table between the lines <!-- lab --> and <!-- end lab --> of this file
+    /// Also write the tables between the lines <!-- lab --> and <!-- end lab -->, and <!-- lab
+    /// programs --> and <!-- end lab programs -->, of this file
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
 }

@@ -201,4 +201,18 @@ fn a_readme_has_its_table_between_the_markers() {
     assert!(!text.contains("| rename") && !text.contains("old"), "{text}");
     write_readme(&run, &readme).expect("written");
     assert_eq!(folder.text("README.md"), text);
+    // A table of which the run has nothing is left as it is.
+    let programs = "<!-- lab programs -->\nold\n<!-- end lab programs -->\n";
+    fs::write(&readme, programs).expect("written");
+    write_readme(&run, &readme).expect("written");
+    assert_eq!(folder.text("README.md"), programs);
+    let of = |system: &str, round, seconds: f64| {
+        line(system, "tar -x", round, json!({ "seconds": seconds }))
+    };
+    let lines =
+        [0, 1, 2].map(|round| [of("Shoal, default mount", round, 0.4), of("XFS", round, 0.1)]);
+    run.append("programs", lines.as_flattened()).expect("appended");
+    write_readme(&run, &readme).expect("written");
+    let text = folder.text("README.md");
+    assert!(text.contains("| tar -x | 400 (4.00) | 100 |"), "{text}");
 }

@@ -13,6 +13,7 @@ mod strace;
 mod fs_mark;
 mod phases;
 mod planted;
+mod programs;
 mod source_tree;
 
 mod calls;
@@ -57,6 +58,8 @@ enum Workload {
     Trees,
     /// tar extracts, reads, and rm removes a tree of source-like files
     SourceTree,
+    /// Programs that people use, on real files
+    Programs,
     /// fs_mark: empty files by two threads, five iterations
     FsMark,
     /// The phases of mdtest: directories, then files of 3,901 bytes, by two threads
@@ -103,6 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Workload::Calls => calls::run(&plan),
         Workload::Trees => trees::run(&plan),
         Workload::SourceTree => source_tree::run(&plan),
+        Workload::Programs => programs::run(&plan),
         Workload::FsMark => fs_mark::run(&plan),
         Workload::Phases => phases::run(&plan),
         Workload::FullDisk => full_disk::run(root, args.bytes_max, args.keep),
