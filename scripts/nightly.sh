@@ -17,13 +17,13 @@ cd "$(dirname "$0")/.."
 
 # Part, its share of the time (of 100), its subject.
 parts=(
-  'simulator 16 seeded runs with crashes, full volumes, refused memory'
+  'simulator 12 seeded runs with crashes, full volumes, refused memory'
   'batches 4 the same of the profile batches'
   'sessions 4 the same by sessions, all calls that they have'
   'adversary 4 the same of the profile adversary'
-  'scheduled 12 whole volumes under a scheduler of threads'
+  'scheduled 10 whole volumes under a scheduler of threads'
   'planted 4 the defects that only threads reveal, searched for'
-  'exhaustive 8 short sequences of operations, crashed after each device operation'
+  'exhaustive 6 short sequences of operations, crashed after each device operation'
   'linear 4 histories of concurrent calls in the library'
   'doors 2 the same by system calls and sessions of one mount'
   'properties 6 property tests and models of single structures, new seeds'
@@ -34,6 +34,7 @@ parts=(
   'buckets 5 owners in turn, killed at any request, in an object store'
   'mutants 3 changes of the declared format'
   'laboratory 2 every experiment, tiny'
+  'loaded 8 the gating tests beside stress-ng, once at least'
 )
 minutes=60
 case ${1:-} in
@@ -114,6 +115,22 @@ mutants() {
 }
 laboratory() {
   cargo xtask lab run --smoke --run "$said/lab" --disk "$said" --report "$said/report"
+}
+# Runs without a failure add up over nights.
+loaded() {
+  command -v stress-ng >/dev/null || { echo 'stress-ng is not installed'; return 1; }
+  local before
+  before=$(grep -oP '^\| loaded: .* \K[0-9]+(?= in a row)' docs/testing.md || echo 0)
+  rounds loaded_tests
+  echo "$(tail -n 1 "$said/loaded"), $((before + $(tail -n 1 "$said/loaded" | cut -d' ' -f1))) in a row"
+}
+loaded_tests() {
+  local status=0
+  stress-ng --quiet --cpu 4 --io 2 &
+  scripts/test.sh || status=$?
+  kill "$!"
+  wait
+  return "$status"
 }
 
 # The lines of the table in docs/testing.md: part, seconds, last line, what came of it.
