@@ -8,13 +8,14 @@
 
 mod error;
 mod interrupt;
-mod wakes;
-
-mod machine;
 mod plan;
 mod random;
 mod sample;
 mod turn;
+
+mod wakes;
+
+mod machine;
 
 mod device;
 mod process;

@@ -6,12 +6,15 @@ use super::children::{self, Output, Times};
 use crate::error::{LabError, Result};
 use crate::process;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Folders of the files.
 const SOURCES: [&str; 4] =
     ["/usr/include", "/usr/lib/python3", "/usr/share/doc", "/usr/share/perl"];
+/// Name of the tree in the measured directory.
+const TOP: &str = "programs";
 /// Larger files are left out: a few would be most of the time.
 const SIZE_MAX: u64 = 1 << 20;
 /// For each of so many files in the tree one is made by each of the last programs.
@@ -31,7 +34,7 @@ assert len(os.listdir(top)) == count
 /// Runs the workload.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     let given = Given::new(plan)?;
-    let tree = Tree { path: plan.root.join("programs"), keep: plan.keep };
+    let tree = Tree { path: plan.root.join(TOP), keep: plan.keep };
     fs::create_dir(&tree.path)
         .map_err(|e| LabError::failed("making folder", tree.path.display(), e))?;
     for case in cases(&given, &tree.path) {
@@ -58,7 +61,7 @@ struct Given {
     source: PathBuf,
     /// A repository with the same files, in one commit.
     repository: PathBuf,
-    /// Names of the directories, ended by zeros, as they are below the tree.
+    /// Paths of the directories in the tree, each ended by a zero.
     directories: PathBuf,
     scratch: PathBuf,
     files: u64,
@@ -101,7 +104,8 @@ impl Given {
             ))?;
         }
         let mut directories = Vec::new();
-        directories_of(&given.source, Path::new(""), &mut directories);
+        let tree = plan.root.join(TOP).join("t");
+        directories_of(&given.source, &tree, &mut directories);
         given.write(&given.directories, &directories)?;
         Ok(given)
     }
@@ -139,17 +143,17 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
 
 /// A path without its first slash, and a zero.
 fn line_of(path: &Path) -> Vec<u8> {
-    use std::os::unix::ffi::OsStrExt;
     let bytes = path.as_os_str().as_bytes();
     [bytes.strip_prefix(b"/").unwrap_or(bytes), b"\0"].concat()
 }
 
-fn directories_of(top: &Path, below: &Path, into: &mut Vec<u8>) {
-    for entry in fs::read_dir(top.join(below)).into_iter().flatten().flatten() {
+/// Adds the directories below `source`, by the paths that they have in the tree at `at`.
+fn directories_of(source: &Path, at: &Path, into: &mut Vec<u8>) {
+    for entry in fs::read_dir(source).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            let path = below.join(entry.file_name());
-            into.extend(line_of(&Path::new("t").join(&path)));
-            directories_of(top, &path, into);
+            let at = at.join(entry.file_name());
+            into.extend([at.as_os_str().as_bytes(), b"\0"].concat());
+            directories_of(&entry.path(), &at, into);
         }
     }
 }
@@ -258,7 +262,9 @@ mod tests {
         let given = Given::new(&plan).expect("files of this machine");
         assert!((1..=40).contains(&given.files));
         assert!(fs::metadata(&given.directories).expect("a list").len() > 0);
-        let all = cases(&given, root.path());
+        let top = root.path().join(TOP);
+        fs::create_dir(&top).expect("a folder");
+        let all = cases(&given, &top);
         let names: std::collections::HashSet<&str> = all.iter().map(|case| case.name).collect();
         assert_eq!(names.len(), all.len());
         for case in all.iter().filter(|case| !case.name.starts_with("fs_mark")) {
@@ -266,7 +272,7 @@ mod tests {
                 children::run(&mut given.command(&case.line), Output::Null).expect(case.name);
             }
         }
-        let left = fs::read_dir(root.path()).expect("a folder").count();
+        let left = fs::read_dir(&top).expect("a folder").count();
         assert!(left <= 2, "p, and g where git is installed: {left}");
     }
 
