@@ -25,10 +25,10 @@ const INTERRUPTED: Duration = Duration::from_micros(500);
 /// Number of looks in a row, each for the longest time and in vain, with a request as soon as the
 /// thread slept, after which nobody looks: whoever sent them may have waited for its processor.
 const BLOCKED: u32 = 4;
-/// First and longest time for which nobody looks. Noticing that a program computes costs a slice of
-/// the scheduler, 4 ms.
+/// First and longest time for which nobody looks. Noticing that a program computes costs it a slice
+/// of the scheduler, 4 ms: a hundredth of the longest time.
 const REST: Duration = Duration::from_millis(100);
-const REST_MAX: Duration = Duration::from_secs(10);
+const REST_MAX: Duration = Duration::from_millis(400);
 /// Requests found by looking after which the next rest is as short as the first.
 const UNDISTURBED: u64 = 20_000;
 

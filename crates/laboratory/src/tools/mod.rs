@@ -86,7 +86,9 @@ struct Plan<'a> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = args.target.strip_prefix("dir:").filter(|path| !path.is_empty());
     let root = root.ok_or_else(|| LabError::failed("target", &args.target, "is not dir:PATH"))?;
-    let root = Path::new(root);
+    // Absolute: programs run in a folder of their own.
+    let root = std::path::absolute(root).map_err(|e| LabError::failed("target", root, e))?;
+    let root = &*root;
     if !root.is_dir() {
         return Err(LabError::failed("target", root.display(), "is not a directory"));
     }
