@@ -85,14 +85,16 @@ impl Place {
         let image = self.image(measure);
         let is_file = self.device.as_deref() != Some(&*image);
         let size = measure.size.unwrap_or(self.size);
-        let mut ready = Ready { place: self, image, is_file, mounted: false, server: None };
+        let in_background = system == System::Default;
+        let (mounted, server) = (false, None);
+        let mut ready = Ready { place: self, image, is_file, mounted, server, in_background };
         if is_file && !matches!(system, System::Tmpfs | System::Memory | System::Library) {
             let image = fs::File::create(&ready.image).and_then(|file| file.set_len(size));
             image.map_err(|e| LabError::failed("making", ready.image.display(), e))?;
         }
         match system {
             System::Library | System::Memory => {}
-            _ if system.has_server() => ready.serve(size, system)?,
+            _ if system.has_server() => ready.serve(size)?,
             System::Tmpfs => {
                 let options = format!("size={size},nr_inodes=0");
                 ready.mount(&["-t", "tmpfs", "-o", &options, "tmpfs"])?;
@@ -188,6 +190,8 @@ pub(crate) struct Ready<'p> {
     is_file: bool,
     mounted: bool,
     server: Option<Child>,
+    /// The server is no child: whoever unmounts waits for it.
+    in_background: bool,
 }
 
 impl Ready<'_> {
@@ -199,14 +203,10 @@ impl Ready<'_> {
         }
     }
 
-    /// Processor time in seconds that the server of the mount has used, and its keeper; 0 without
-    /// one.
+    /// Processor time in seconds that the server of the mount has used, if that is a child; 0
+    /// without one.
     pub(crate) fn server_seconds(&self) -> f64 {
-        let Some(first) = self.server.as_ref().map(Child::id) else { return 0.0 };
-        let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
-        let children = children.unwrap_or_default();
-        let all = children.split_whitespace().filter_map(|id| id.parse().ok());
-        all.chain([first]).map(|id: u32| process::processor_seconds(id)[0]).sum()
+        self.server.as_ref().map_or(0.0, |server| process::processor_seconds(server.id())[0])
     }
 
     fn mount(&mut self, args: &[&str]) -> Result<()> {
@@ -219,7 +219,7 @@ impl Ready<'_> {
     }
 
     /// Makes a volume and mounts it by a process of its own.
-    fn serve(&mut self, size: u64, system: System) -> Result<()> {
+    fn serve(&mut self, size: u64) -> Result<()> {
         if fuse_rings() != self.place.rings {
             let why = "FUSE over io_uring was switched on or off since the run began";
             return Err(LabError::failed("mounting", "Shoal", why));
@@ -229,9 +229,15 @@ impl Ready<'_> {
         mkfs.args(["mkfs", "--force", "--size", &size.to_string()]).arg(&image);
         process::text_of(&mut mkfs)?;
         let before = fs::metadata(&point).map(|found| found.dev()).unwrap_or(0);
-        let keeper = if system == System::Default { "keeper=auto" } else { "keeper=off" };
+        if self.in_background {
+            // As users mount: in a session of its own, which the scheduler takes for a group.
+            process::text_of(Command::new(&self.place.shoal).arg("mount").args([&image, &point]))?;
+            self.mounted = true;
+            return Ok(());
+        }
         let server = Command::new(&self.place.shoal)
-            .args(["mount", "--foreground", "-o", keeper])
+            // Rings where the kernel has them; one process, whose time is the server's.
+            .args(["mount", "--foreground", "-o", "keeper=off"])
             .args([&image, &point])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -257,7 +263,12 @@ impl Ready<'_> {
 impl Drop for Ready<'_> {
     fn drop(&mut self) {
         let point = self.place.mount_point();
-        if self.mounted && command("umount", &["-i", &point.to_string_lossy()]).is_err() {
+        let mut unmount = match self.in_background {
+            true => Command::new(&self.place.shoal),
+            false => Command::new("umount"),
+        };
+        unmount.arg(if self.in_background { "umount" } else { "-i" }).arg(&point);
+        if self.mounted && process::text_of(&mut unmount).is_err() {
             eprintln!("laboratory: {} stays mounted", point.display());
         }
         if let Some(server) = &mut self.server {

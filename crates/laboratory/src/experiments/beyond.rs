@@ -35,8 +35,7 @@ pub(super) const ALL: &[Experiment] = &[
         shows: "Unmodified programs, one after the other, on real files of this machine (headers, \
                 Python, documents, Perl): extracted, copied, cloned, listed, compared, removed; a \
                 script and fs_mark with files of 1,000 bytes, fs_mark also beside a program that \
-                computes on each processor. The default mount, a mount with rings, and \
-                filesystems of the kernel.",
+                computes on each processor. The default mount, and filesystems of the kernel.",
         aims: "The default mount has these parts of the speed of XFS: 0.5 of tar -x, Python and \
                ls -lR, 0.6 of git clone, 0.7 of rsync, 0.8 of stat, 0.75 of fs_mark.",
         measures: programs,
@@ -228,7 +227,7 @@ fn on_mounts(args: &str) -> Vec<Measure> {
 
 fn programs(size: Size) -> Vec<Measure> {
     let args = format!("programs --files {}", size.of([100, 3_000, 20_000]));
-    let systems = [System::Default, System::Mount, System::Tmpfs, System::Xfs, System::Ext4];
+    let systems = [System::Default, System::Tmpfs, System::Xfs, System::Ext4];
     systems.map(|system| tools(system, args.clone())).into()
 }
 
