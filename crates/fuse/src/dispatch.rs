@@ -529,6 +529,8 @@ mod tests {
     #[test]
     fn writes_past_pages_wait_only_for_whoever_has_read() {
         let mut bench = Bench::new();
+        let looking = Arc::new(Looking::new(false, true));
+        assert!(bench.worker.session.looking.set(looking).is_ok());
         let open = |bench: &mut Bench, name: &[u8], flags: u32| {
             let arg = CreateIn { flags, mode: 0o100_600, ..CreateIn::default() };
             let reply = bench.call(Opcode::Create, 1, &[arg.as_bytes(), name]).unwrap();

@@ -21,6 +21,9 @@ fn requests(m: &TestMount, name: &str) -> u64 {
 #[test]
 fn a_write_is_one_request() {
     let Some(m) = mount_only("") else { return };
+    if on_rings() {
+        return skipped("by rings writes go through the page cache");
+    }
     let before = ["write", "getxattr"].map(|name| requests(&m, name));
     let fd = create(m.path("file"), OFlags::WRONLY, 0o600).unwrap();
     for n in 0..4 {
