@@ -12,8 +12,7 @@ use crate::notices::Notices;
 use crate::observe::trace;
 use crate::ops::{self, Context};
 use crate::protocol::dirent::{Node, for_each_node};
-use crate::protocol::flags::BY_LOCK_OWNER;
-use crate::protocol::wire::{EntryOut, ReadIn};
+use crate::protocol::wire::EntryOut;
 use crate::protocol::{Errno, Opcode, Reply, Request};
 use crate::service::Serve;
 use crate::session::Session;
@@ -54,18 +53,7 @@ impl Serve for Worker {
     /// Requests that may have to wait for pages are answered by a thread that may block.
     #[inline]
     fn may_block(&self, request: &Request<'_>) -> bool {
-        let node = request.header.nodeid;
         let for_pages = match request.opcode {
-            Some(Opcode::Write) => {
-                return request.may_block() || request.header.unique & RESENT != 0 || {
-                    let arg = request.arg::<ReadIn>();
-                    arg.is_ok_and(|arg| {
-                        arg.bits & BY_LOCK_OWNER != 0
-                            && (ops::data::must_sync(&arg)
-                                || self.session.pages.may_be_old(self.session.node(node)))
-                    })
-                };
-            }
             Some(Opcode::Lseek) => true,
             Some(Opcode::Setattr) => {
                 let sets_mtime = request.arg().is_ok_and(|arg| ops::attr::sets_mtime(&arg));
@@ -74,6 +62,7 @@ impl Serve for Worker {
             }
             _ => false,
         };
+        let node = request.header.nodeid;
         request.may_block()
             // The note of its first server is used up by the one attempt.
             || request.header.unique & RESENT != 0
@@ -522,44 +511,6 @@ mod tests {
         bench.call(Opcode::Forget, file, &[1u64.as_bytes()]).unwrap();
         assert_eq!(blocks(&mut bench), [false; 2], "forgotten");
         notices.close();
-    }
-
-    /// The descriptor that has made a file bypasses the page cache. Its writes need a thread that
-    /// may wait only when somebody has read the file, or for being durable.
-    #[test]
-    fn writes_past_pages_wait_only_for_whoever_has_read() {
-        let mut bench = Bench::new();
-        let looking = Arc::new(Looking::new(false, true));
-        assert!(bench.worker.session.looking.set(looking).is_ok());
-        let open = |bench: &mut Bench, name: &[u8], flags: u32| {
-            let arg = CreateIn { flags, mode: 0o100_600, ..CreateIn::default() };
-            let reply = bench.call(Opcode::Create, 1, &[arg.as_bytes(), name]).unwrap();
-            let opened = OpenOut::read_from_bytes(&reply[size_of::<EntryOut>()..]).unwrap();
-            assert_eq!(opened.fh == PAST_PAGES, opened.open_flags & FOPEN_DIRECT_IO != 0);
-            let entry = EntryOut::read_from_prefix(&reply).unwrap().0;
-            (entry.nodeid, opened.fh == PAST_PAGES)
-        };
-        for (name, flags, is_past) in [
-            (&b"read\0"[..], 0, false),
-            (b"both\0", O_RDWR, false),
-            (b"log\0", O_WRONLY | O_APPEND, false),
-            (b"made\0", O_WRONLY, true),
-        ] {
-            assert_eq!(open(&mut bench, name, flags).1, is_past, "{name:?}");
-        }
-        let file = open(&mut bench, b"file\0", O_WRONLY | O_EXCL).0;
-        let write = ReadIn { bits: BY_LOCK_OWNER, fh: PAST_PAGES, size: 4, ..ReadIn::default() };
-        let synced = ReadIn { flags: O_WRONLY | O_DSYNC, ..write };
-        let by_others = ReadIn { fh: 0, ..synced };
-        let blocks = |bench: &mut Bench| {
-            [write, synced, by_others]
-                .map(|arg| bench.may_block(Opcode::Write, file, arg.as_bytes()))
-        };
-        assert_eq!(blocks(&mut bench), [false, true, false], "made");
-        bench.call(Opcode::Write, file, &[write.as_bytes(), b"data"]).unwrap();
-        let read = ReadIn { size: 10, ..ReadIn::default() };
-        bench.call(Opcode::Read, file, &[read.as_bytes()]).unwrap();
-        assert_eq!(blocks(&mut bench), [true; 3], "read");
     }
 
     /// The kernel's cached listing is dropped with the first of its files, once, and not for a file

@@ -59,8 +59,6 @@ pub(crate) struct Waited {
 pub struct Looking {
     /// Which of them does.
     pub(crate) watch: Watch,
-    /// No request comes by rings.
-    pub(crate) by_device: bool,
     on: AtomicBool,
     /// They may, on this machine.
     may: bool,
@@ -79,17 +77,15 @@ struct Rest {
 }
 
 impl Looking {
-    /// `may`: threads may look, if there is a processor for that. `by_device`: no request comes by
-    /// rings.
-    pub(crate) fn new(may: bool, by_device: bool) -> Looking {
+    /// `may`: threads may look, if there is a processor for that.
+    pub(crate) fn new(may: bool) -> Looking {
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         let may = may && processors > 1;
         let rest = Rest { until: Instant::now(), length: Duration::ZERO, found: 0 };
         let (looked_ns, found) = <_>::default();
         let watch = Watch::default();
         watch.let_park(may);
-        let (on, rest) = (AtomicBool::new(may), Mutex::new(rest));
-        Looking { watch, by_device, on, may, rest, looked_ns, found }
+        Looking { watch, on: AtomicBool::new(may), may, rest: Mutex::new(rest), looked_ns, found }
     }
 
     #[inline]

@@ -11,16 +11,7 @@
 //! notice, on a thread that may block, and for a limited time.
 //!
 //! *When no notice is needed*, which is nearly always: nobody has read the file through the page
-//! cache for [`KEPT_S`], which no write exceeds from its beginning to its reply; or nobody ever
-//! has, of a file that was made lately.
-//!
-//! **A file that is made to be written** (`O_WRONLY`, without `O_APPEND`) bypasses the page cache
-//! as if by `O_DIRECT`: the reply to CREATE says so, for this descriptor alone. So its writes are
-//! sent as they are. Through the page cache each that begins within a page is two requests (the
-//! kernel ends one where a page is not whole), and before the first of them the kernel asks for
-//! `security.capability`. What is read later is read once more than it would be, unless the end of
-//! the file is within a page: then the kernel reads that in any case. Others have the file's data
-//! in pages as ever.
+//! cache for [`KEPT_S`], which no write exceeds from its beginning to its reply.
 
 use shoal::raw::Ino;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -39,16 +30,13 @@ pub(crate) struct Pages {
     start: Instant,
     /// Second of the last read of an inode of this slot, counted from 1; 0: never.
     read: Box<[AtomicU64]>,
-    /// The last inode of this slot that was made to be written, and was not read since; 0: none.
-    made: Box<[AtomicU64]>,
     waiting: AtomicUsize,
 }
 
 impl Default for Pages {
     fn default() -> Pages {
-        let [read, made] =
-            [(); 2].map(|()| std::iter::repeat_with(AtomicU64::default).take(SLOTS).collect());
-        Pages { start: Instant::now(), read, made, waiting: AtomicUsize::new(0) }
+        let read = std::iter::repeat_with(AtomicU64::default).take(SLOTS).collect();
+        Pages { start: Instant::now(), read, waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -71,17 +59,6 @@ impl Pages {
         if slot.load(SeqCst) != now {
             slot.store(now, SeqCst);
         }
-        let made = self.made(ino);
-        if made.load(SeqCst) == ino.0 {
-            // Unless another one was made meanwhile.
-            let _ = made.compare_exchange(ino.0, 0, SeqCst, SeqCst);
-        }
-    }
-
-    /// Records that `ino` was made just now: the page cache has nothing of it.
-    #[inline]
-    pub(crate) fn is_made(&self, ino: Ino) {
-        self.made(ino).store(ino.0, SeqCst);
     }
 
     /// Takes all files for read: by a server before this one.
@@ -91,13 +68,9 @@ impl Pages {
     }
 
     /// Returns whether the page cache may hold data of `ino` from before a write that has been
-    /// made. One that has read such data had recorded that before ([`Pages::are_read`]: the time,
-    /// then that it is not as it was made), so both words have it.
+    /// made.
     #[inline]
     pub(crate) fn may_be_old(&self, ino: Ino) -> bool {
-        if self.made(ino).load(SeqCst) == ino.0 {
-            return false;
-        }
         let read = self.slot(ino).load(SeqCst);
         read != 0 && self.now() - read.min(self.now()) <= KEPT_S
     }
@@ -115,10 +88,6 @@ impl Pages {
     fn slot(&self, ino: Ino) -> &AtomicU64 {
         &self.read[ino.0 as usize % SLOTS]
     }
-
-    fn made(&self, ino: Ino) -> &AtomicU64 {
-        &self.made[ino.0 as usize % SLOTS]
-    }
 }
 
 #[cfg(test)]
@@ -133,16 +102,6 @@ mod tests {
         assert!(pages.may_be_old(Ino(5)) && !pages.may_be_old(Ino(6)));
         pages.slot(Ino(5)).store(0, SeqCst);
         assert!(!pages.may_be_old(Ino(5)));
-        // Another one of its slot was read, and it was made since.
-        let other = Ino(5 + SLOTS as u64);
-        pages.are_read(other);
-        assert!(pages.may_be_old(Ino(5)));
-        pages.is_made(Ino(5));
-        assert!(!pages.may_be_old(Ino(5)) && pages.may_be_old(other));
-        pages.are_read(other);
-        assert!(!pages.may_be_old(Ino(5)));
-        pages.are_read(Ino(5));
-        assert!(pages.may_be_old(Ino(5)));
     }
 
     #[test]

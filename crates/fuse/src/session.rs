@@ -13,7 +13,6 @@ use crate::observe::Observer;
 use crate::observe::damage::Met;
 use crate::observe::trace::Noted;
 use crate::pages::Pages;
-use crate::protocol::flags::{O_ACCMODE, O_APPEND, O_WRONLY};
 use crate::protocol::reply::{TTL_FOREVER, take_damage};
 use crate::protocol::{Opcode, Reply, Request};
 use crate::stripped::Stripped;
@@ -21,8 +20,7 @@ use crate::sweep::Sweeper;
 use crate::tokens::{Tokens, is_virtual};
 use crate::unread::Unread;
 use crate::views::Views;
-use shoal::raw::{FileKind, Ino, Volume, is_bucket};
-use std::path::Path;
+use shoal::raw::{FileKind, Ino, Volume};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -41,8 +39,6 @@ pub(crate) struct Session {
     pub unread: Unread,
     /// Files that may have cached pages.
     pub pages: Pages,
-    /// Files that are made to be written bypass the page cache.
-    past_pages: bool,
     /// Files that have lost their capabilities.
     pub stripped: Stripped,
     /// Listings cached by the kernel.
@@ -95,9 +91,6 @@ impl Session {
         let (listings, sweeper) = (Listings::default(), Sweeper::default());
         let (tokens, observer) = (Tokens::default(), Observer::default());
         let about = About::default();
-        // Of a volume in a bucket what was written and is not in pages may be a request away.
-        let is_near = !volume.stored_in().is_some_and(|place| is_bucket(Path::new(&place)));
-        let past_pages = is_near && !rules.writeback;
         Session {
             calls: None,
             inherited: Inherited::default(),
@@ -109,7 +102,6 @@ impl Session {
             notices,
             unread,
             pages,
-            past_pages,
             stripped: Stripped::default(),
             listings,
             known: Known::default(),
@@ -287,21 +279,6 @@ impl Session {
             // The next inode that is dropped repeats it.
             self.listings.is_listed(dir);
         }
-    }
-
-    /// Returns whether the descriptor of a file that was made just now, opened with `flags`,
-    /// bypasses the page cache ([`crate::pages`]). One with `O_APPEND` is that of a log, which
-    /// others read while it grows: each of its writes would cost a notice.
-    #[inline]
-    pub(crate) fn writes_past_pages(&self, ino: Ino, flags: u32) -> bool {
-        let is_past = self.past_pages
-            && flags & (O_ACCMODE | O_APPEND) == O_WRONLY
-            // By rings a reader beside such writes was given old data once in a run of all tests.
-            && self.looking.get().is_some_and(|looking| looking.by_device);
-        if is_past {
-            self.pages.is_made(ino);
-        }
-        is_past
     }
 
     /// Has the kernel drop cached pages of `ino` after a direct write of `len` bytes at `at`.

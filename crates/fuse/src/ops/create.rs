@@ -4,7 +4,7 @@
 use super::open::{check_open, truncate_at_open};
 use super::{Context, Outcome, reply_entry, reply_new_entry};
 use crate::protocol::flags::{O_EXCL, O_TRUNC};
-use crate::protocol::reply::{created_out, entry, put};
+use crate::protocol::reply::{entry, open_out, put};
 use crate::protocol::wire::{CreateIn, LinkIn, MkdirIn, MknodIn};
 use crate::protocol::{Errno, Request};
 use crate::tokens::is_virtual;
@@ -15,7 +15,6 @@ pub(crate) fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let (dir, name) = (request.node(), request.name()?);
-    let mut past_pages = false;
     let end = match cx.volume.namespace().create(cx.who, dir, name, arg.mode & 0o7777) {
         Err(error) if error.is(Code::Exists) && arg.flags & O_EXCL == 0 => {
             let found = open_existing(cx, dir, name, &arg)?;
@@ -25,11 +24,10 @@ pub(crate) fn create(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome
         made => {
             let made = made?;
             cx.session.changed(dir, cx.tid);
-            past_pages = cx.session.writes_past_pages(made.ino, arg.flags);
             reply_new_entry(cx, request, &made)?
         }
     };
-    put(request.body(), end, &created_out(past_pages))
+    put(request.body(), end, &open_out())
 }
 
 /// Opens a file that appeared between the kernel's lookup and its CREATE, through the library.
@@ -58,9 +56,8 @@ pub(crate) fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcom
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made = cx.volume.namespace().tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
-    let opened = created_out(cx.session.writes_past_pages(made.ino, arg.flags));
     let sent =
-        put(request.body(), 0, &entry(&made)).and_then(|end| put(request.body(), end, &opened));
+        put(request.body(), 0, &entry(&made)).and_then(|end| put(request.body(), end, &open_out()));
     if sent.is_err() {
         cx.volume.references().release(made.ino, 1);
     }

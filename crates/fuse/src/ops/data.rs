@@ -6,7 +6,7 @@ use crate::protocol::reply::put;
 use crate::protocol::wire::*;
 use crate::protocol::{Errno, Opcode, Request};
 use crate::tokens::is_virtual;
-use shoal::raw::{Fallocate, Ino, refuse_to_wait};
+use shoal::raw::{Fallocate, Ino};
 
 /// Most bytes that one COPY_FILE_RANGE copies, so that it cannot keep a thread for minutes; the
 /// caller goes on from there.
@@ -34,38 +34,17 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
-    let (node, files, kill) =
-        (request.node(), cx.volume.files(), arg.bits & WRITE_KILL_SUIDGID != 0);
+    let (files, kill) = (cx.volume.files(), arg.bits & WRITE_KILL_SUIDGID != 0);
     let written = match arg.bits & WRITE_CACHE {
-        0 => files.write(node, arg.offset, data, kill)?,
+        0 => files.write(request.node(), arg.offset, data, kill)?,
         // What takes privileges away is the system call `write`, for which the kernel did it when
         // it collected the data. Others may have been given to the file since.
-        _ => files.write_back(node, arg.offset, data)?,
+        _ => files.write_back(request.node(), arg.offset, data)?,
     };
-    if arg.bits & BY_LOCK_OWNER != 0 && cx.session.pages.may_be_old(node) {
-        if !request.may_wait() {
-            // Somebody has read it meanwhile: the same bytes are written again, by a thread that
-            // may wait.
-            return Err(refuse_to_wait().into());
-        }
-        cx.session.written_past_pages(node, arg.offset, written as u64);
+    if arg.bits & BY_LOCK_OWNER != 0 {
+        cx.session.written_past_pages(request.node(), arg.offset, written as u64);
     }
-    sync_if_asked(cx, node, &arg)?;
     put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
-}
-
-/// Returns whether a write must be durable when it returns, and the kernel sends no FSYNC for that:
-/// it is by a descriptor that bypasses the page cache because the server has said so.
-pub(crate) fn must_sync(arg: &ReadIn) -> bool {
-    arg.fh == PAST_PAGES && arg.flags & O_DSYNC != 0
-}
-
-/// Makes such a write durable.
-pub(crate) fn sync_if_asked(cx: &Context<'_>, ino: Ino, arg: &ReadIn) -> Result<(), Errno> {
-    match must_sync(arg) {
-        false => Ok(()),
-        true => Ok(cx.volume.files().fsync(ino, true)?),
-    }
 }
 
 /// FALLOCATE.

@@ -17,7 +17,6 @@
 //! and it is freed. FALLOCATE and COPY_FILE_RANGE are several records, of which any may be made
 //! twice.
 
-use super::data::sync_if_asked;
 use super::{Context, Outcome, control, kill_set_id, read_attr, reply_entry};
 use crate::protocol::flags::{BY_LOCK_OWNER, SETATTR_KILL_SUIDGID, SETATTR_MODE};
 use crate::protocol::reply::{attr_out, open_out, put};
@@ -72,6 +71,5 @@ fn written(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
     }
-    sync_if_asked(cx, request.node(), &arg)?;
     put(request.body(), 0, &WriteOut { size: arg.size, padding: 0 })
 }

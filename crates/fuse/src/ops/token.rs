@@ -195,7 +195,7 @@ fn open(cx: &mut Context<'_>, request: &mut Request<'_>, node: &Shared) -> Outco
         cx.session.written_by_token(node.ino, 0, attr.size);
     }
     let open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH;
-    put(request.body(), 0, &OpenOut { fh: PAST_PAGES, open_flags, backing_id: 0 })
+    put(request.body(), 0, &OpenOut { fh: 0, open_flags, backing_id: 0 })
 }
 
 fn show(op: Opcode, cx: &Context<'_>, request: &mut Request<'_>, node: &Shared) -> Outcome {
@@ -219,7 +219,11 @@ fn write(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
         _ => files.append(ino, payload, kill)?,
     };
     cx.session.written_by_token(ino, at, written as u64);
-    data::sync_if_asked(cx, ino, &arg)?;
+    if arg.flags & O_DSYNC != 0 {
+        // The kernel sends no FSYNC after a write that is direct by `FOPEN_DIRECT_IO`, as it does
+        // after one by `O_DIRECT`. The flag is set by `RWF_DSYNC`, too.
+        files.fsync(ino, true)?;
+    }
     put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
 }
 

@@ -37,9 +37,6 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `OpenIn::open_flags`, `CreateIn::open_flags`: clear set-id bits with `O_TRUNC`.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 
-/// The handle of a file whose descriptor bypasses the page cache by [`FOPEN_DIRECT_IO`]; others
-/// have 0. The kernel does not sync after its writes, as it does after those with `O_DIRECT`.
-pub const PAST_PAGES: u64 = 1;
 /// Reply to open: reads and writes bypass the page cache.
 pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 /// Reply to open: keep the file's page cache (else each open drops it).

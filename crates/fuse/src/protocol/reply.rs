@@ -1,7 +1,6 @@
 //! Replies: an outcome that the transport must send, and the records in it.
 
-use super::flags::{FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, PAST_PAGES};
-use super::flags::{STATX_BASIC_STATS, STATX_BTIME};
+use super::flags::{FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, STATX_BASIC_STATS, STATX_BTIME};
 use super::wire::{AttrOut, EntryOut, FuseAttr, OpenOut, Statx, StatxOut, SxTime};
 use shoal::raw::{Attr, Time};
 use std::cell::RefCell;
@@ -183,23 +182,10 @@ pub fn attr_out(attr: &Attr) -> AttrOut {
     AttrOut { attr_valid: TTL_FOREVER, attr_valid_nsec: 0, dummy: 0, attr: fuse_attr(attr) }
 }
 
-/// Returns the reply to OPEN. Open files have no state, so the handle is 0.
+/// Returns the reply to OPEN, CREATE, TMPFILE. Open files have no state, so the handle is 0.
 #[inline]
 pub fn open_out() -> OpenOut {
     OpenOut { fh: 0, open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH, backing_id: 0 }
-}
-
-/// Returns the reply to CREATE and TMPFILE; `past_pages`: writes bypass the page cache
-/// ([`crate::pages`]).
-#[inline]
-pub fn created_out(past_pages: bool) -> OpenOut {
-    let direct = if past_pages { FOPEN_DIRECT_IO } else { 0 };
-    let opened = open_out();
-    OpenOut {
-        fh: PAST_PAGES * u64::from(past_pages),
-        open_flags: opened.open_flags | direct,
-        ..opened
-    }
 }
 
 /// Returns the reply to STATX.

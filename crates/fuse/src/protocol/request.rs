@@ -6,7 +6,7 @@
 //! serves both, because a ring offers one; handlers take what they need from the body before they
 //! write to it.
 
-use super::flags::{IOCTL_CALL, IOCTL_SYNC};
+use super::flags::{BY_LOCK_OWNER, IOCTL_CALL, IOCTL_SYNC};
 use super::wire::{ExtHeader, GetxattrIn, InHeader, IoctlIn, ReadIn};
 use super::{Errno, Opcode};
 use shoal::raw::{Code, Ino};
@@ -97,6 +97,10 @@ impl<'a> Request<'a> {
             }
             // No others: every `isatty` is an ioctl.
             Some(Opcode::Ioctl) => matches!(self.ioctl(), Some(IOCTL_SYNC | IOCTL_CALL)),
+            // May have to wait until the kernel has dropped pages (`pages.rs`).
+            Some(Opcode::Write) => {
+                self.arg::<ReadIn>().is_ok_and(|arg| arg.bits & BY_LOCK_OWNER != 0)
+            }
             Some(op) => op.may_block(),
             None => false,
         }
@@ -346,6 +350,12 @@ mod tests {
             let len = bytes.len();
             let (request, _) = Request::split(&mut bytes, len).unwrap();
             assert_eq!(request.may_block(), blocks);
+        }
+        for (bits, blocks) in [(BY_LOCK_OWNER, true), (1, false), (0, false)] {
+            let arg = ReadIn { bits, ..ReadIn::default() };
+            let mut bytes = build(16, arg.as_bytes(), b"data", 0);
+            let len = bytes.len();
+            assert_eq!(Request::split(&mut bytes, len).unwrap().0.may_block(), blocks, "WRITE");
         }
         let mut bytes = build(20, &[0; 16], &[], 0);
         assert!(Request::split(&mut bytes, 56).unwrap().0.may_block(), "FSYNC");

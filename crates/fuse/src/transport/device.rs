@@ -107,7 +107,7 @@ pub(crate) fn start<S: Serve>(task: Task<S>, threads: &Threads) -> io::Result<()
     let places: io::Result<Vec<Place>> = (0..task.threads).map(|_| place(&task)).collect();
     let (count, crew) = (task.threads, Crew::new(places?));
     let waiting = task.rings.as_ref().map(Live::waiting).unwrap_or_default();
-    let looking = Arc::new(Looking::new(task.looks, task.rings.is_none()));
+    let looking = Arc::new(Looking::new(task.looks));
     S::waits_by(&task.shared, &looking);
     let threads_of = threads.clone();
     let server = Arc::new(Server { task, looking, crew, waiting, threads: threads_of });

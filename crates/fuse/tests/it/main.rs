@@ -17,7 +17,6 @@ mod posix_dir;
 mod posix_killpriv;
 mod posix_limits;
 mod posix_links;
-mod posix_made;
 mod posix_mapped;
 mod posix_open;
 mod posix_perm;

@@ -3,8 +3,7 @@
 use crate::common::*;
 use io_uring::{IoUring, opcode, types};
 use rustix::fs::OFlags;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const PAGE: usize = 4096;
@@ -20,29 +19,18 @@ fn what_has_been_written_is_read() {
     let Some(m) = mount("") else { return };
     let path = m.path("file");
     std::fs::write(&path, vec![0; PAGES * PAGE]).unwrap();
-    let again = || open(&path, OFlags::WRONLY | OFlags::DIRECT).unwrap();
-    write_beside_readers(&path, again);
-    // The one that has made it bypasses the page cache by itself.
-    let path = m.path("made");
-    let made = create(&path, OFlags::WRONLY, 0o600).unwrap();
-    pwrite(&made, 0, &[0; PAGES * PAGE]);
-    write_beside_readers(&path, || rustix::io::dup(&made).unwrap());
-}
-
-/// Writes again and again by what `opened` returns, and reads each time, beside readers.
-fn write_beside_readers(path: &Path, opened: impl Fn() -> OwnedFd) {
     let Ok(mut ring) = IoUring::new(PAGES as u32) else { return skipped("no io_uring") };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let file = open(path, OFlags::RDONLY).unwrap();
+                let file = open(&path, OFlags::RDONLY).unwrap();
                 while !stop.load(Ordering::Relaxed) {
                     pread(&file, 0, PAGES * PAGE);
                 }
             });
         }
-        let stale = (1..=ROUNDS).find_map(|n| write_and_read(&mut ring, path, &opened(), n));
+        let stale = (1..=ROUNDS).find_map(|round| write_and_read(&mut ring, &path, round));
         stop.store(true, Ordering::Relaxed);
         assert_eq!(stale, None, "round, page, and the round of what was read");
     });
@@ -54,10 +42,10 @@ const ROUNDS: u64 = 800;
 /// Writes all pages at a time, then reads each; returns the old data that was read.
 fn write_and_read(
     ring: &mut IoUring,
-    path: &Path,
-    direct: &OwnedFd,
+    path: &std::path::Path,
     round: u64,
 ) -> Option<(u64, usize, u64)> {
+    let direct = open(path, OFlags::WRONLY | OFlags::DIRECT).unwrap();
     let mut block = Box::new(Block([0; PAGE]));
     block.0[..8].copy_from_slice(&round.to_le_bytes());
     for page in 0..PAGES {

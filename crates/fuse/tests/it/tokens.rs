@@ -2,9 +2,10 @@
 
 use crate::common::*;
 use rustix::fs::{OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use shoal::raw::{Caller, Handle, Ino, OpenOptions, Rights, Token, Volume};
 use shoal_session::Node;
+use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -320,4 +321,24 @@ fn many_tokens_and_dropped_caches() {
         fails!(STALE, read(&names[1]));
         assert_eq!(pread(&kept, 0, 100), b"contents");
     });
+}
+
+/// The kernel leaves that to the server for a descriptor that bypasses the page cache.
+#[test]
+fn a_synchronous_write_is_durable_when_it_returns() {
+    let Some(mut m) = mount_only("open") else { return };
+    for (name, flags, call) in [
+        ("of the file", OFlags::DSYNC, ReadWriteFlags::empty()),
+        ("of the call", OFlags::empty(), ReadWriteFlags::DSYNC),
+    ] {
+        std::fs::write(m.path(name), "-").unwrap();
+        let fd = open(by(&m, &token(&m, name, BOTH())), OFlags::WRONLY | flags).unwrap();
+        let written = rustix::io::pwritev2(&fd, &[IoSlice::new(name.as_bytes())], 0, call);
+        assert_eq!(written.unwrap(), name.len());
+        drop(fd);
+        m.kill();
+        shoal_fuse::unmount_lazy(&m.dir).unwrap();
+        m.start(0);
+        assert_eq!(std::fs::read(m.path(name)).unwrap(), name.as_bytes());
+    }
 }
