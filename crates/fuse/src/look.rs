@@ -26,7 +26,7 @@ const INTERRUPTED: Duration = Duration::from_micros(500);
 /// thread slept, after which nobody looks: whoever sent them may have waited for its processor.
 const BLOCKED: u32 = 4;
 /// First and longest time for which nobody looks. Noticing that a program computes costs it a slice
-/// of the scheduler, 4 ms: a hundredth of the longest time.
+/// of the scheduler, 4 ms: a hundredth of the longest rest.
 const REST: Duration = Duration::from_millis(100);
 const REST_MAX: Duration = Duration::from_millis(400);
 /// Requests found by looking after which the next rest is as short as the first.

@@ -1,11 +1,10 @@
 //! `fs-mark`: the program fs_mark, as scripts/fs-mark.sh runs it: empty files by two threads, no
 //! sync, five iterations. A case is the number of files at the end of an iteration.
 
-use super::Plan;
 use super::children::{self, Times};
+use super::{Folder, Plan};
 use crate::error::{LabError, Result};
 use crate::process;
-use std::path::PathBuf;
 use std::process::Command;
 
 const THREADS: u64 = 2;
@@ -42,20 +41,6 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
         children::print(["fs-mark", &row.count.to_string(), "usual"], ops, times, &[])?;
     }
     Ok(())
-}
-
-/// The folder of the files, removed when dropped unless it is to stay.
-struct Folder {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _left = std::fs::remove_dir_all(&self.path);
-        }
-    }
 }
 
 /// An iteration.

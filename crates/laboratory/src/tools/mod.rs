@@ -82,6 +82,20 @@ struct Plan<'a> {
     scratch: &'a Path,
 }
 
+/// A folder of measured files, removed when dropped unless it is to stay.
+struct Folder {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _left = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
 /// Runs the workload, and prints a line for each case.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = args.target.strip_prefix("dir:").filter(|path| !path.is_empty());

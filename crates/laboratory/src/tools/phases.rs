@@ -2,8 +2,8 @@
 //! threads: each makes a tree of directories of its own, and in it directories, then files of 3,901
 //! bytes (the size in IO500). All threads begin a phase together; its time is that of the slowest.
 
-use super::Plan;
 use super::children::{self, Times};
+use super::{Folder, Plan};
 use crate::error::{LabError, Result};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ const FILE_BYTES: usize = 3901;
 
 /// Runs the workload: as many directories, then as many files, for each thread.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
-    let top = Top { path: plan.root.join("phases"), keep: plan.keep };
+    let top = Folder { path: plan.root.join("phases"), keep: plan.keep };
     let failed = |e: io::Error| LabError::failed("making files in", top.path.display(), e);
     fs::create_dir(&top.path).map_err(failed)?;
     let shares: Vec<Share> =
@@ -36,20 +36,6 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The folder of all trees, removed when dropped unless it is to stay.
-struct Top {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Top {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _left = fs::remove_dir_all(&self.path);
-        }
-    }
 }
 
 /// Paths of one thread, made before the clock starts.

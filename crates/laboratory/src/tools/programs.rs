@@ -1,8 +1,8 @@
 //! `programs`: what people run, one program after the other, on a tree of real files: headers,
 //! Python, documents and Perl as this machine has them, the same for every system of a run.
 
-use super::Plan;
 use super::children::{self, Output, Times};
+use super::{Folder, Plan};
 use crate::error::{LabError, Result};
 use crate::process;
 use std::fs;
@@ -34,7 +34,7 @@ assert len(os.listdir(top)) == count
 /// Runs the workload.
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     let given = Given::new(plan)?;
-    let tree = Tree { path: plan.root.join(TOP), keep: plan.keep };
+    let tree = Folder { path: plan.root.join(TOP), keep: plan.keep };
     fs::create_dir(&tree.path)
         .map_err(|e| LabError::failed("making folder", tree.path.display(), e))?;
     for case in cases(&given, &tree.path) {
@@ -224,20 +224,6 @@ impl Drop for Computing {
     fn drop(&mut self) {
         for child in &mut self.0 {
             let _ended = child.kill().and_then(|()| child.wait());
-        }
-    }
-}
-
-/// The measured tree, removed when dropped unless it is to stay.
-struct Tree {
-    path: PathBuf,
-    keep: bool,
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        if !self.keep {
-            let _left = fs::remove_dir_all(&self.path);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `source-tree`: an archive of source-like files is extracted by tar, read again by tar, and
 //! removed by rm. The same number of files makes the same archive on every machine.
 
-use super::Plan;
 use super::children::{self, Output, Times};
+use super::{Folder, Plan};
 use crate::error::{LabError, Result};
 use crate::random::Random;
 use std::fs;
@@ -23,7 +23,7 @@ const FAN_OUT: u64 = 6;
 pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     let archive = plan.scratch.join("source.tar");
     make_archive(plan.files, plan.scratch, &archive)?;
-    let tree = Tree { path: plan.root.join("source") };
+    let tree = Folder { path: plan.root.join("source"), keep: false };
     let print = |case, times: Times| {
         children::print(["source-tree", case, "usual"], plan.files, times, &[])
     };
@@ -38,20 +38,9 @@ pub(crate) fn run(plan: &Plan<'_>) -> Result<()> {
     print("rm -rf", children::run(&mut remove, Output::Null)?)
 }
 
-/// The extracted tree, which an error must not leave behind.
-struct Tree {
-    path: PathBuf,
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _none = fs::remove_dir_all(&self.path);
-    }
-}
-
 /// Makes the tree in a folder, packs it, and removes it.
 fn make_archive(files: u64, folder: &Path, archive: &Path) -> Result<()> {
-    let source = Tree { path: folder.join("source") };
+    let source = Folder { path: folder.join("source"), keep: false };
     write_tree(files, &source.path)
         .map_err(|e| LabError::failed("making the files of", source.path.display(), e))?;
     let mut pack = Command::new("tar");
