@@ -168,7 +168,7 @@ impl Session {
     }
 
     /// Connects to the process that serves a volume.
-    fn connect(place: &Path, access: Access) -> shoal::raw::Result<Session> {
+    pub(crate) fn connect(place: &Path, access: Access) -> shoal::raw::Result<Session> {
         let session = Session::over(connect(place)?, place.to_owned(), access);
         // The server may serve a part of it: its top has another path in the volume.
         match session.calls.attr(&session.who, Node::TOP)?.ino == Ino::ROOT {

@@ -12,10 +12,10 @@ SIZE:
 
   A crash at any moment leaves the volume at its old size or at its new one.
 
-MOUNTED:
-  A mount is given to another server of the same program, as by 'shoal remount --takeover', which
-  opens the volume at its new size: calls wait for some tens of milliseconds. It needs a keeper
-  ('shoal mount --help'). Without one, unmount, grow and mount.
+IN USE:
+  A mount, or a volume that 'shoal serve' serves, is given to another server of the same program, as
+  by 'shoal remount --takeover', which opens the volume at its new size: calls wait for some tens of
+  milliseconds. It needs a keeper ('shoal mount --help'). Without one, unmount, grow and mount.
 
 EXIT STATUS:
   0   The volume has its new size, on disk.
@@ -28,7 +28,7 @@ EXAMPLES:
     shoal grow /mnt --size 20T
 ";
 
-/// Make a volume larger, mounted or not
+/// Make a volume larger, in use or not
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER)]
 pub(crate) struct GrowArgs {

@@ -304,6 +304,13 @@ KEEPER:
   who are connected get an error, and connect anew; the next open of the volume finds every call
   that had returned, unless the machine is restarted before.
 
+REPLICAS AND STANDBYS:
+  A volume in a bucket that another process owns, here or elsewhere, can be served with --follow:
+  sessions read what the owner has made durable. With --standby they do, too, until the owner ends,
+  or shoal remount --promote VOLUME is called: then their sessions end, and programs that connect
+  anew can change the volume (see shoal-mount(1)). Where the owner serves on this machine as well,
+  one of the two needs another --socket.
+
 WATCHING IT:
   While it is served, info, stats, top, label, orphans, trim and scrub of VOLUME ask the server.
   --metrics offers what a mount with that option offers: metrics for Prometheus, and a page.
@@ -319,6 +326,9 @@ EXAMPLES:
 
   To all users of this machine, at a place of your own:
     shoal serve vol.img --allow-other --socket /srv/vol.sock
+
+  Stand by for the machine that serves a volume in a bucket:
+    shoal serve --standby s3://bucket/home
 ";
 
 /// Serve a volume to programs that use the library, without a mount
@@ -339,6 +349,16 @@ pub(crate) struct ServeArgs {
     /// Change nothing on the volume
     #[arg(long, short)]
     pub read_only: bool,
+    /// Be a replica of a volume in a bucket that another process owns; look for changes at least
+    /// each SECONDS [default: 0.5]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "", conflicts_with = "standby")]
+    pub follow: Option<String>,
+    /// As a replica, and own the volume when its owner ends or has been silent for SECONDS
+    /// [default: as long as it has promised not to be]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "", conflicts_with = "read_only")]
+    pub standby: Option<String>,
     /// A keeper starts another server when this one is killed, and sessions go on [default: auto]
     #[arg(long, value_name = "WISH", hide_possible_values = true)]
     pub keeper: Option<WithKeeper>,
@@ -357,6 +377,9 @@ pub(crate) struct ServeArgs {
     /// Serve for a keeper, whose socket is standard input; its standing with the kernel's killer
     #[arg(long, hide = true, value_name = "OOM_SCORE_ADJ")]
     pub kept: Option<String>,
+    /// Make the volume so many bytes large, as `shoal grow` asks; 0: as its device
+    #[arg(long, hide = true, requires = "kept", value_name = "BYTES")]
+    pub grow: Option<u64>,
 }
 
 /// The wish for a keeper of a volume that is served.
@@ -410,7 +433,7 @@ pub(crate) struct RemountArgs {
     /// made durable
     #[arg(long, requires = "promote")]
     pub force: bool,
-    /// The directory where it is mounted; with --takeover also the volume, LABEL= or UUID=
+    /// The directory where it is mounted, or the volume, LABEL= or UUID=
     #[arg(value_name = "DIR", value_hint = ValueHint::AnyPath)]
     pub directory: PathBuf,
 }

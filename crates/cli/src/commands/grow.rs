@@ -1,8 +1,8 @@
-//! `shoal grow`: makes a volume larger, mounted or not.
+//! `shoal grow`: makes a volume larger, in use or not.
 
 use std::path::Path;
 
-use shoal::raw::{Grown, OpenOptions};
+use shoal::raw::{Grown, OpenOptions, is_served};
 
 use crate::args::GrowArgs;
 use crate::commands::remount;
@@ -19,9 +19,9 @@ pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
     let volume = tags::resolve(&args.volume)?;
     let volume = &mounts::of_volume(&volume).unwrap_or(volume);
     let wanted = args.size.unwrap_or(0);
-    let grown = match volume.is_dir() {
-        true => mounted(volume, wanted)?,
-        false => {
+    let grown = match size_in_use(volume)? {
+        Some(before) => in_use(volume, before, wanted)?,
+        None => {
             Direct::take_ring(volume)?;
             shoal::raw::grow(volume, wanted, &OpenOptions::default())
                 .map_err(|error| Failure::volume(volume.display(), &error))?
@@ -34,30 +34,34 @@ pub(crate) fn run(args: &GrowArgs) -> Result<u8> {
     Ok(OK)
 }
 
-/// Has the next server of a mount open it at its new size.
-fn mounted(directory: &Path, wanted: u64) -> Result<Grown> {
-    let before = size_of(directory)?;
+/// Has the next server of a mount, or of a served volume, open it at its new size.
+fn in_use(place: &Path, before: u64, wanted: u64) -> Result<Grown> {
     if wanted != 0 && wanted <= before {
         let why = format!(
-            "has {before} bytes already ('shoal shrink' makes one smaller that is not mounted)"
+            "has {before} bytes already ('shoal shrink' makes one smaller that is not in use)"
         );
-        return Err(Failure::failed(directory.display(), why).with_status(SOME_FAILED));
+        return Err(Failure::failed(place.display(), why).with_status(SOME_FAILED));
     }
-    remount::hand_over(directory, Some(wanted))?;
-    let now = size_of(directory)?;
-    match now > before {
-        true => Ok(Grown { before, now }),
-        false => {
-            let why = "has not grown: the reason is in the log of the mount";
-            Err(Failure::failed(directory.display(), why).with_status(SOME_FAILED))
+    remount::hand_over(place, Some(wanted))?;
+    match size_in_use(place)? {
+        Some(now) if now > before => Ok(Grown { before, now }),
+        _ => {
+            let why = "has not grown: the reason is in the log of its server";
+            Err(Failure::failed(place.display(), why).with_status(SOME_FAILED))
         }
     }
 }
 
-fn size_of(directory: &Path) -> Result<u64> {
-    let facts = mounted::ask(directory, |mount| mount.calls().all_facts(&mount.who))?;
-    facts.get("size").and_then(|size| size.parse().ok()).ok_or_else(|| {
+/// Returns the size of a volume that is mounted or served; `None`: it is not.
+fn size_in_use(place: &Path) -> Result<Option<u64>> {
+    let facts = match place.is_dir() {
+        true => Some(mounted::ask(place, |mount| mount.calls().all_facts(&mount.who))?),
+        false if is_served(place) => remount::facts_of_served(place)?,
+        false => None,
+    };
+    let Some(facts) = facts else { return Ok(None) };
+    facts.get("size").and_then(|size| size.parse().ok()).map(Some).ok_or_else(|| {
         let why = "the server is of a version that cannot grow: shoal remount --takeover";
-        Failure::failed(directory.display(), why)
+        Failure::failed(place.display(), why)
     })
 }

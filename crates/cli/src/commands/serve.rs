@@ -12,7 +12,9 @@
 mod follow;
 pub(crate) mod kept;
 
-pub(crate) use follow::{Role, check as check_role, promote, run as run_following};
+pub(crate) use follow::{
+    Follower, NO_SECONDS, Owned, Role, check as check_role, promote, run as run_following,
+};
 pub(crate) use kept::run as run_kept;
 
 use std::fs::File;

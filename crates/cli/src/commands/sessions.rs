@@ -1,5 +1,6 @@
 //! `shoal serve`: a volume for other processes, without a mount.
 
+mod follow;
 mod kept;
 
 use std::ffi::OsString;
@@ -37,6 +38,7 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
         |error| Failure::failed("signals", format!("cannot be caught: {}", Reason::System(error)));
     let path = tags::resolve(&args.volume)?;
     let options = options(args)?;
+    let role = follow::role(args, &path)?;
     if has_keeper(args, &path)? && args.kept.is_none() {
         logging::start(destination, args.log_level, LogFormat::Text);
         let _ = rustix::thread::set_name(c"shoal-keeper");
@@ -48,6 +50,10 @@ pub(crate) fn serve(args: &ServeArgs) -> Result<u8> {
     if let Some(oom_score) = &args.kept {
         let begin_log = || logging::start(destination, args.log_level, LogFormat::Text);
         return kept::run(args, &path, oom_score, (signals, begin_log));
+    }
+    if let Some(role) = role {
+        let begin_log = || logging::start(destination, args.log_level, LogFormat::Text);
+        return follow::run((&path, options), role, args.cache, (signals, begin_log));
     }
     let (volume, ring) = open(args, &path)?;
     // What fails until here is said in one line.

@@ -7,7 +7,7 @@ use shoal_skip::s3::{Server, Weather};
 use shoal_skip::wait_until;
 
 /// A scratch folder with an empty bucket, and its URL.
-fn bucket() -> (Scratch, String) {
+pub(crate) fn bucket() -> (Scratch, String) {
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.path("bucket")).expect("a new directory");
     let url = format!("file://{}", scratch.path("bucket").display());

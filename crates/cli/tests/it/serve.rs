@@ -268,6 +268,11 @@ fn another_program_takes_a_served_volume_over() {
     let mut read = [0; 12];
     file.read_exact_at(&mut read, 0).expect("read");
     assert_eq!(&read, b"texttexttext");
+    // Larger, while it is served.
+    let grown = scratch.shoal(["grow", "v", "--size", "1G"]).ok();
+    assert!(grown.contains("1.0 GiB now"), "{grown}");
+    scratch.shoal(["grow", "v", "--size", "1G"]).fails(1, &["v", "already"]);
+    file.write_all_at(b"after", 0).expect("written");
     drop((file, root, volume));
     assert_eq!(serving.end(Signal::TERM), Some(0));
     assert_eq!(scratch.shoal(["ls", "v"]).ok(), "0\n1\n2\n");
@@ -275,6 +280,7 @@ fn another_program_takes_a_served_volume_over() {
     scratch.shoal(["remount", "--takeover", "v"]).fails(1, &["v", "neither mounted nor served"]);
     let serving = Serving::begin(&scratch, &["serve", "v", "--keeper", "off"]);
     scratch.shoal(["remount", "--takeover", "v"]).fails(1, &["v", "has no keeper"]);
+    scratch.shoal(["grow", "v", "--size", "2G"]).fails(1, &["v", "has no keeper"]);
     assert_eq!(serving.end(Signal::TERM), Some(0));
 }
 
@@ -339,4 +345,50 @@ fn open_files_of_a_served_volume_stay_open() {
     assert_eq!(serving.end(Signal::TERM), Some(0));
     scratch.shoal(["fsck", "v"]).ok();
     assert!(scratch.shoal(["orphans", "v"]).ok().is_empty());
+}
+
+/// A replica and a standby without mounts: they read, and the standby goes on when the owner dies.
+#[test]
+fn a_standby_serves_a_bucket_when_its_owner_is_killed() {
+    let (scratch, url) = crate::bucket::bucket();
+    scratch.shoal(["serve", "--follow", "v"]).fails(2, &["--follow", "a volume in a bucket"]);
+    scratch.shoal(["serve", "--standby=x", &url]).fails(2, &["--standby", "needs seconds"]);
+    scratch.shoal(["serve", "--follow", &url]).fails(2, &["there is no volume"]);
+    scratch.shoal(["mkfs", &url]).ok();
+    let [owner, replica] = ["owner", "replica"].map(|name| scratch.path(name));
+    let serve = |options: &[&str]| Serving::begin(&scratch, &[&["serve", &url], options].concat());
+    let at = |place: &PathBuf| place.to_str().expect("a name").to_owned();
+    let owning = serve(&["--socket", &at(&owner)]);
+    let volume = Volume::connect(&owner).expect("connected");
+    let made = volume.root(Credentials::current()).create_dir("d").expect("made");
+    made.write("file", "by the owner").expect("written");
+    volume.sync().expect("durable");
+    let replicating = serve(&["--follow=0.1", "--socket", &at(&replica)]);
+    let standing = serve(&["--standby"]);
+    for place in [&replica, &standing.socket] {
+        let view = Volume::connect(place).expect("connected").root(Credentials::current());
+        shoal_skip::wait_for("the owner's file", || view.read("d/file").ok());
+        let refused = view.write("d/file", "by a reader").expect_err("a view");
+        assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem, "{refused}");
+    }
+    // Found by the volume.
+    assert_eq!(scratch.shoal(["cat", &format!("{url}:/d/file")]).ok(), "by the owner");
+    scratch.shoal(["remount", "--promote", &url]).fails(1, &["uses the volume", "--force"]);
+    made.write("more", "").expect("written");
+    volume.sync().expect("durable");
+    let view = Volume::connect(&replica).expect("connected").root(Credentials::current());
+    shoal_skip::wait_for("the owner's second file", || view.read("d/more").ok());
+    owning.end(Signal::KILL);
+    // Those of the standby that were connected connect anew.
+    shoal_skip::wait_for("the next owner", || {
+        let next = Volume::connect(&standing.socket).ok()?;
+        next.root(Credentials::current()).write("d/next", "by the next").ok()?;
+        next.sync().ok()
+    });
+    shoal_skip::wait_for("the next owner's file", || view.read("d/next").ok());
+    scratch.shoal(["remount", "--promote", &url]).ok();
+    assert_eq!(replicating.end(Signal::TERM), Some(0));
+    assert_eq!(standing.end(Signal::TERM), Some(0));
+    assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
+    assert!(scratch.shoal(["ls", &format!("{url}:/d")]).ok().contains("next"));
 }

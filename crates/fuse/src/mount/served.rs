@@ -6,10 +6,11 @@ use super::options::{MountOptions, Sessions};
 use super::rules;
 use crate::doors::Door;
 use crate::session::Session;
+use parking_lot::Mutex;
 use shoal::raw::{Ino, Local, Result, Volume};
 use shoal_session::place::default_socket;
 use shoal_session::{Restored, Server};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Sessions that outlive their server, for it and for the next one.
@@ -24,14 +25,20 @@ pub struct Outliving {
 
 /// A volume that other processes use by sessions, until this is dropped.
 pub struct Served {
-    server: Server,
+    session: Arc<Session>,
+    /// User who may enter beside the superuser; `None`: all.
+    only: Option<u32>,
+    socket: PathBuf,
+    /// `None`: it has ended.
+    server: Mutex<Option<Server>>,
     /// Ends when it is dropped.
     _monitor: Option<Monitor>,
 }
 
 impl Served {
     /// Serves a volume, shown as `source`. Of the options those count that are not about a kernel:
-    /// `allow_other`, `ro`, `session`, `metrics`, `slow`. `outliving`: with a keeper.
+    /// `allow_other`, `ro`, `session`, `metrics`, `slow`, and [`MountOptions::follows`]: then
+    /// `volume` is a view of one that another process changes. `outliving`: with a keeper.
     ///
     /// # Errors
     /// `EBUSY` if another process serves at the socket, or listens at the address for metrics;
@@ -64,11 +71,18 @@ impl Served {
         let rules = rules(options);
         let mut session = Session::without_kernel(volume, rules, Ino::ROOT, Arc::default());
         session.keeper = keeper;
+        if options.follows {
+            session.views.follow();
+        }
         let session = Arc::new(session);
         session.about.begin(options.facts(source));
         monitor::note(&session, options, &socket, source.to_owned());
         let only = (!options.allow_other).then(|| rustix::process::geteuid().as_raw());
-        let door = Arc::new(Door::without_kernel(session.clone(), only));
+        let door = match options.follows {
+            true => Door::of_views(session.clone(), 0, only),
+            false => Door::without_kernel(session.clone(), only),
+        };
+        let door = Arc::new(door);
         let server = match restored {
             Some(restored) => Server::keep(&socket, door, restored)?,
             None => Server::start(&socket, door)?,
@@ -77,23 +91,52 @@ impl Served {
             Some(address) if resumes => monitor::show_soon(&session, address.clone()),
             _ => monitor::show(&session, early)?,
         };
-        Ok(Served { server, _monitor: monitor })
+        let (socket, server) = (server.path().to_owned(), Mutex::new(Some(server)));
+        Ok(Served { session, only, socket, server, _monitor: monitor })
     }
 
     /// The place of the socket.
     pub fn socket(&self) -> &Path {
-        self.server.path()
+        &self.socket
     }
 
     /// Ends this server so that another one can go on with its sessions: calls in work are
     /// answered, and nothing is given back.
     pub fn leave(self) {
-        self.server.leave();
+        if let Some(server) = self.server.into_inner() {
+            server.leave();
+        }
+    }
+
+    /// Ends all sessions, and admits no others.
+    pub fn end(&self) {
+        self.server.lock().take();
     }
 
     /// Number of sessions.
     pub fn sessions(&self) -> usize {
-        self.server.sessions()
+        self.server.lock().as_ref().map_or(0, Server::sessions)
+    }
+
+    /// Serves another view of the same volume from now on. Calls in work end with the view that
+    /// they began with. Ignored once this process owns the volume.
+    pub fn show_view(&self, volume: Arc<Volume>) {
+        self.session.views.replace(volume);
+    }
+
+    /// Serves a volume that this process owns from now on: programs can change it, when they have
+    /// connected anew. Sessions with views end: what they have open was not counted.
+    ///
+    /// # Errors
+    /// Those of making the socket.
+    pub fn own(&self, volume: Arc<Volume>) -> Result<()> {
+        self.session.views.own(volume);
+        let mut server = self.server.lock();
+        if server.take().is_some() {
+            let door = Door::without_kernel(self.session.clone(), self.only);
+            *server = Some(Server::start(&self.socket, Arc::new(door))?);
+        }
+        Ok(())
     }
 }
 

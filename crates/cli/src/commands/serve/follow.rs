@@ -1,5 +1,6 @@
-//! Mounts of a volume in a bucket that another process owns: replicas, which show what the owner
-//! has made durable, and standbys, which do that too, and become the owner when that one ends.
+//! Mounts, and servers of sessions, of a volume in a bucket that another process owns: replicas,
+//! which show what the owner has made durable, and standbys, which do that too, and become the owner
+//! when that one ends.
 //!
 //! One thread looks at the bucket, and takes the volume over; another one opens newer views. How
 //! often the first one looks bounds how far a replica is behind; each look of an idle volume costs
@@ -14,12 +15,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
-use shoal_fuse::{Mount, Peer};
+use shoal_fuse::{Mount, Peer, Served};
 
 use super::{LET_GO, Plan, begin, detach_from_starter, end_on_panic, end_on_signal, finish, leave};
 use crate::commands::end::Teller;
@@ -41,7 +42,15 @@ const REST: u32 = 2;
 const PROMOTE: u8 = b'P';
 const FORCE: &str = "force";
 
-/// Role of a mount of a volume that another process owns.
+/// Why a role is none.
+pub(crate) const NO_SECONDS: &str = "needs seconds, from 0.1 to 3600";
+
+fn time(seconds: &str) -> Option<Duration> {
+    let seconds = seconds.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64)
+}
+
+/// Role of a process that shows a volume which another one owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// It shows the volume, and looks at least so often.
@@ -57,22 +66,23 @@ impl Role {
             Some((name, value)) => (name, Some(value)),
             None => (option, None),
         };
-        let make: fn(Duration) -> Role = match name {
-            "follow" => Role::Replica,
-            "standby" => Role::Standby,
+        let role = match name {
+            "follow" => Role::replica(value),
+            "standby" => Role::standby(value),
             _ => return Ok(None),
         };
-        let Some(value) = value else {
-            return Ok(Some(make(if name == "follow" { IDLE } else { Duration::ZERO })));
-        };
-        let seconds = value.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
-        match seconds {
-            Some(seconds) => Ok(Some(make(Duration::from_secs_f64(seconds)))),
-            None => {
-                let object = format!("mount option \"{option}\"");
-                Err(Failure::usage(object, "needs seconds, from 0.1 to 3600"))
-            }
-        }
+        let object = || format!("mount option \"{option}\"");
+        role.map(Some).ok_or_else(|| Failure::usage(object(), NO_SECONDS))
+    }
+
+    /// A replica, which looks at least each so many seconds; `None`: that is no number of them.
+    pub(crate) fn replica(seconds: Option<&str>) -> Option<Role> {
+        seconds.map_or(Some(IDLE), time).map(Role::Replica)
+    }
+
+    /// A standby, for an owner that has been silent for so many seconds; `None`: as above.
+    pub(crate) fn standby(seconds: Option<&str>) -> Option<Role> {
+        seconds.map_or(Some(Duration::ZERO), time).map(Role::Standby)
     }
 
     /// Longest pause between two looks.
@@ -98,19 +108,12 @@ pub(crate) fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
         Failure::volume(plan.directory.display(), &error).with_status(SOME_FAILED)
     })?);
     let directory = mount.dir().to_owned();
-    let owned = Arc::<Mutex<Option<Arc<Volume>>>>::default();
+    let owned = Owned::default();
     end_on_panic(Some(&directory));
-    let last = Arc::clone(&owned);
-    end_on_signal(&directory, move || taken(&last).map(|volume| volume.sync()))?;
-    let (messages, inbox) = mpsc::channel();
-    if matches!(role, Role::Standby(_)) {
-        listen(messages.clone());
-    }
-    let (mount_too, owned_too) = (Arc::clone(&mount), Arc::clone(&owned));
-    let follow = Follow { following, mount: mount_too, role, owned: owned_too };
-    let follow = Arc::new(follow);
-    let worker = thread::Builder::new().name("shoal-follow".into());
-    let worker = worker.spawn(move || follow.run(&inbox)).map_err(|error| {
+    let last = owned.clone();
+    end_on_signal(&directory, move || last.get().map(|volume| volume.sync()))?;
+    let follower = Follower::start(following, mount.clone(), role, owned);
+    let follower = follower.map_err(|error| {
         Failure::failed(directory.display(), format!("cannot start a thread: {error}"))
     })?;
     let teller = Teller::listen();
@@ -120,38 +123,113 @@ pub(crate) fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
         leave(&directory);
     }
     mount.wait_for_end();
-    // The thread may have ended: it is the owner's no more.
-    let _ = messages.send(Message::End);
-    // A look at a store that is away takes minutes, and nobody waits for its result any more.
-    let begun = Instant::now();
-    while !worker.is_finished() && begun.elapsed() < LET_GO {
-        thread::sleep(Duration::from_millis(2));
-    }
+    let owned = follower.end();
     if let Ok(mount) = Arc::try_unwrap(mount) {
         mount.wait();
     }
-    let volume = owned.lock().unwrap_or_else(PoisonError::into_inner).take();
-    finish(plan, &directory, volume, teller)
+    finish(plan, &directory, owned.take(), teller)
 }
 
-fn taken(owned: &Mutex<Option<Arc<Volume>>>) -> Option<Arc<Volume>> {
-    owned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+/// What shows the views of a volume.
+pub(crate) trait Shows: Send + Sync {
+    /// Shows a newer one.
+    fn show_view(&self, volume: Arc<Volume>) -> shoal::raw::Result<()>;
+    /// Shows the volume itself, which this process owns from now on.
+    fn own(&self, volume: Arc<Volume>) -> shoal::raw::Result<()>;
+}
+
+impl Shows for Mount {
+    fn show_view(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
+        self.show_view(volume)
+    }
+
+    fn own(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
+        self.own(volume)
+    }
+}
+
+impl Shows for Served {
+    fn show_view(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
+        self.show_view(volume);
+        Ok(())
+    }
+
+    fn own(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
+        self.own(volume)
+    }
+}
+
+/// The volume of a standby that has taken it over.
+#[derive(Clone, Default)]
+pub(crate) struct Owned(Arc<Mutex<Option<Arc<Volume>>>>);
+
+impl Owned {
+    fn place(&self) -> MutexGuard<'_, Option<Arc<Volume>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> Option<Arc<Volume>> {
+        self.place().clone()
+    }
+
+    /// Takes it, to close it.
+    pub(crate) fn take(&self) -> Option<Arc<Volume>> {
+        self.place().take()
+    }
+}
+
+/// The threads that follow a volume.
+pub(crate) struct Follower {
+    worker: JoinHandle<()>,
+    messages: Sender<Message>,
+    owned: Owned,
+}
+
+impl Follower {
+    /// Starts them. A standby takes requests to be the owner from now on.
+    pub(crate) fn start(
+        following: Following,
+        shows: Arc<dyn Shows>,
+        role: Role,
+        owned: Owned,
+    ) -> std::io::Result<Follower> {
+        let (messages, inbox) = mpsc::channel();
+        if matches!(role, Role::Standby(_)) {
+            listen(messages.clone());
+        }
+        let follow = Arc::new(Follow { following, shows, role, owned: owned.clone() });
+        let worker = thread::Builder::new().name("shoal-follow".into());
+        let worker = worker.spawn(move || follow.run(&inbox))?;
+        Ok(Follower { worker, messages, owned })
+    }
+
+    /// Ends them. Returns the place of the volume, which this process may own by now.
+    pub(crate) fn end(self) -> Owned {
+        // The thread may have ended: it is the owner's no more.
+        let _ = self.messages.send(Message::End);
+        // A look at a store that is away takes minutes, and nobody waits for its result any more.
+        let begun = Instant::now();
+        while !self.worker.is_finished() && begun.elapsed() < LET_GO {
+            thread::sleep(Duration::from_millis(2));
+        }
+        self.owned
+    }
 }
 
 /// Message to the thread.
 enum Message {
     /// Take over, at any price or only if the owner has ended. Answered with the reason why not.
     Promote(bool, Sender<Option<String>>),
-    /// The mount has ended.
+    /// Nobody is shown anything any more.
     End,
 }
 
 /// State of the threads.
 struct Follow {
     following: Following,
-    mount: Arc<Mount>,
+    shows: Arc<dyn Shows>,
     role: Role,
-    owned: Arc<Mutex<Option<Arc<Volume>>>>,
+    owned: Owned,
 }
 
 /// Outcome of a look.
@@ -186,7 +264,7 @@ fn show(follow: &Follow, changes: &Receiver<()>) {
         // One view for all of them.
         while changes.try_recv().is_ok() {}
         let begun = Instant::now();
-        let shown = follow.following.view().and_then(|view| follow.mount.show_view(Arc::new(view)));
+        let shown = follow.following.view().and_then(|view| follow.shows.show_view(Arc::new(view)));
         let took = begun.elapsed();
         failed = shown.is_err();
         match shown {
@@ -198,7 +276,7 @@ fn show(follow: &Follow, changes: &Receiver<()>) {
 }
 
 impl Follow {
-    /// Follows until the mount has ended, or this process is the owner.
+    /// Follows until it is told to end, or this process is the owner.
     fn run(self: &Arc<Follow>, inbox: &Receiver<Message>) {
         let (changed, changes) = mpsc::channel();
         let follow = Arc::clone(self);
@@ -216,7 +294,7 @@ impl Follow {
         }
     }
 
-    /// Looks until the mount has ended (`false`), or this process is the owner (`true`).
+    /// Looks until it is told to end (`false`), or this process is the owner (`true`).
     fn watch(&self, inbox: &Receiver<Message>, changed: &Sender<()>) -> bool {
         let (mut pause, mut failing, mut busy) = (BUSY, false, Instant::now());
         loop {
@@ -281,10 +359,10 @@ impl Follow {
             Err(error) if error.is(Code::Busy) => return Ok(false),
             Err(error) => return Err(error),
         };
-        *self.owned.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&volume));
-        self.mount.own(volume)?;
+        *self.owned.place() = Some(Arc::clone(&volume));
+        self.shows.own(volume)?;
         let seconds = begun.elapsed().as_secs_f64();
-        tracing::warn!(seconds, "took the volume over from {from}: the mount is writable now");
+        tracing::warn!(seconds, "took the volume over from {from}: it can be changed here now");
         Ok(true)
     }
 
@@ -308,7 +386,7 @@ fn name(pid: u32) -> String {
     format!("shoal-standby-{pid}")
 }
 
-/// Takes requests of users who may unmount: root, and who mounted.
+/// Takes requests of users who may end this process: root, and its own.
 fn listen(messages: Sender<Message>) {
     let bind =
         || UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(std::process::id()))?);
@@ -324,7 +402,7 @@ fn listen(messages: Sender<Message>) {
         thread::Builder::new().name("shoal-standby".into()).spawn(serve)
     });
     if let Err(error) = started {
-        tracing::warn!(%error, "this mount cannot be asked to take over");
+        tracing::warn!(%error, "this standby cannot be asked to take over");
     }
 }
 
@@ -345,23 +423,19 @@ fn serve_one(stream: &UnixStream, messages: &Sender<Message>) -> Option<()> {
     keeping::send(stream, PROMOTE, &why.unwrap_or_default(), &[]).ok()
 }
 
-/// Has the server of a mount take its volume over.
-pub(crate) fn promote(directory: &Path, force: bool) -> Result<u8> {
-    let shown = directory.display();
-    let Some(server) = shoal_fuse::server_pid(directory) else {
-        return Err(Failure::failed(shown, "is not a mount of Shoal that is served"));
-    };
+/// Has the process that serves a place take its volume over.
+pub(crate) fn promote(place: &Path, server: u32, force: bool) -> Result<u8> {
     let request = (PROMOTE, if force { FORCE } else { "" });
     let why = match keeping::ask(&name(server), server, request, &[]) {
         Ok(Some(answer)) if answer.text.is_empty() => return Ok(OK),
         Ok(Some(answer)) => answer.text,
         Ok(None) => "its server refuses you, or has ended".to_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-            "is not a standby: mount it with -o standby".to_owned()
+            "is not a standby: mount or serve it with --standby".to_owned()
         }
         Err(error) => format!("its server cannot be asked: {}", Reason::System(error)),
     };
-    Err(Failure::failed(shown, format!("not taken over: {why}")))
+    Err(Failure::failed(place.display(), format!("not taken over: {why}")))
 }
 
 /// Refuses a role that a plan cannot have.

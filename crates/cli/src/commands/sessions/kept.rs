@@ -131,8 +131,8 @@ fn open(
     (holds, files, ring): (HoldLife, Vec<Arc<File>>, Arc<RingMemory>),
 ) -> Result<Arc<Volume>> {
     let cache_bytes = args.cache.unwrap_or(0);
-    let options =
-        OpenOptions { cache_bytes, ring: Some(ring), holds, files, ..OpenOptions::default() };
+    let (ring, grow) = (Some(ring), args.grow);
+    let options = OpenOptions { cache_bytes, ring, holds, files, grow, ..OpenOptions::default() };
     Volume::open(path, &options).map(Arc::new).map_err(|error| failed(path, &error))
 }
 
