@@ -1,5 +1,5 @@
-//! `shoal remount`: asks a standby to be the owner (`serve/follow.rs`), or the keeper of a mount for
-//! another server (`keeper.rs`), as whatever else needs one does.
+//! `shoal remount`: asks a standby to be the owner (`serve/follow.rs`), or the keeper of a mount
+//! for another server (`keeper.rs`), as whatever else needs another server does.
 
 use std::collections::BTreeMap;
 use std::fs::File;

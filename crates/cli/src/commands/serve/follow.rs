@@ -1,6 +1,6 @@
 //! Mounts, and servers of sessions, of a volume in a bucket that another process owns: replicas,
-//! which show what the owner has made durable, and standbys, which do that too, and become the owner
-//! when that one ends.
+//! which show what the owner has made durable, and standbys, which do that too, and become the
+//! owner when that one ends.
 //!
 //! One thread looks at the bucket, and takes the volume over; another one opens newer views. How
 //! often the first one looks bounds how far a replica is behind; each look of an idle volume costs
@@ -130,7 +130,7 @@ pub(crate) fn run(plan: &Plan, role: Role, report: bool) -> Result<u8> {
     finish(plan, &directory, owned.take(), teller)
 }
 
-/// What shows the views of a volume.
+/// A mount or a server of sessions, which shows views of a volume.
 pub(crate) trait Shows: Send + Sync {
     /// Shows a newer one.
     fn show_view(&self, volume: Arc<Volume>) -> shoal::raw::Result<()>;
