@@ -72,10 +72,10 @@ def main(rounds, systems):
             beside = [subprocess.Popen(COMPUTE) for _ in range(2 * ("computing" in program))]
             for folder, into in zip(folders, times[program]):
                 # Nothing is removed: the server that does nothing lists nothing.
-                top = f"{folder}/{number}-{program.replace(' ', '-')}"
+                top = f"{folder}/{number}-{list(PROGRAMS).index(program)}"
                 os.mkdir(top)
                 begun = time.monotonic()
-                subprocess.run(command(top), shell=True, check=True, **QUIET)
+                subprocess.run(command(top), shell=True, check=True, cwd=work, **QUIET)
                 into.append(1000 * (time.monotonic() - begun))
             for process in beside:
                 process.kill()

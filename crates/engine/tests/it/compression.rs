@@ -149,12 +149,12 @@ fn overwritten_files_are_cleaned_and_read_back() {
         let (device, volume) = made(codec, 24 << 20);
         let mut bytes = prose(2 << 20);
         let file = create(&volume, "file", &bytes);
-        let noise = noise(1 << 20);
+        let (noise, text) = (noise(1 << 20), prose(10_000));
         for n in 0..3000usize {
             let (at, len) = (n * 7919 % (bytes.len() - 5000), 100 + n % 4000);
             let new = match n % 3 {
                 0 => &noise[n..n + len],
-                _ => &prose(10_000)[n % 5000..n % 5000 + len],
+                _ => &text[n % 5000..n % 5000 + len],
             };
             bytes[at..at + len].copy_from_slice(new);
             assert_eq!(volume.files().write(file, at as u64, new, false).unwrap(), len);
