@@ -78,9 +78,11 @@ in_order() {
   for file in "$SHOAL_PROGRAMS"/??????; do
     name=$(sed -n '1s/^# //p' "$file")
     case $name in
-      'shoal-fuse it' | 'shoal-cli it') echo "0 $file" ;;
-      'shoal-sim it' | 'shoal-sim planted' | 'shoal-engine it') echo "1 $file" ;;
-      *) echo "2 $file" ;;
+      'shoal-cli it' | 'shoal-fuse it') echo "0 $file" ;;
+      'shoal-sim it') echo "1 $file" ;;
+      'shoal-engine it') echo "2 $file" ;;
+      'shoal it' | 'shoal-bucket it' | 'shoal-sim planted') echo "3 $file" ;;
+      *) echo "4 $file" ;;
     esac
   done | sort | cut -d' ' -f2
 }
