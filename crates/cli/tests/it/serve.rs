@@ -39,9 +39,13 @@ impl Serving {
         self.child.id()
     }
 
-    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(self, signal: Signal) -> Option<i32> {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
         kill_process(pid, signal).expect("signalled");
+        self.wait()
+    }
+
+    fn wait(mut self) -> Option<i32> {
         self.child.wait().expect("waited").code()
     }
 }
@@ -391,4 +395,22 @@ fn a_standby_serves_a_bucket_when_its_owner_is_killed() {
     assert_eq!(standing.end(Signal::TERM), Some(0));
     assert!(scratch.shoal(["fsck", &url]).ok().contains("clean"));
     assert!(scratch.shoal(["ls", &format!("{url}:/d")]).ok().contains("next"));
+}
+
+/// A standby that owns the volume, and nobody can reach, leaves it to another process.
+#[test]
+fn a_standby_without_a_socket_closes_the_volume() {
+    let (scratch, url) = crate::bucket::bucket();
+    scratch.shoal(["mkfs", &url]).ok();
+    let serve = |name: &str, options: &[&str]| {
+        let socket = scratch.path(name);
+        let socket = socket.to_str().expect("a name");
+        Serving::begin(&scratch, &[&["serve", "--socket", socket, &url], options].concat())
+    };
+    std::fs::create_dir(scratch.path("gone")).expect("made");
+    let (owning, standing) = (serve("owner", &[]), serve("gone/standby", &["--standby"]));
+    std::fs::remove_dir_all(scratch.path("gone")).expect("removed");
+    assert_eq!(owning.end(Signal::TERM), Some(0));
+    assert_eq!(standing.wait(), Some(1));
+    scratch.shoal(["mkdir", &format!("{url}:/d")]).ok();
 }

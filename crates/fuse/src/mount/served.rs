@@ -108,9 +108,9 @@ impl Served {
         }
     }
 
-    /// Ends all sessions, and admits no others.
-    pub fn end(&self) {
-        self.server.lock().take();
+    /// Ends all sessions, and admits no others. Returns whether it has served until now.
+    pub fn end(&self) -> bool {
+        self.server.lock().take().is_some()
     }
 
     /// Number of sessions.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Signal, kill_process};
 use shoal::raw::{BucketOwner, Code, Following, OpenOptions, Volume};
 use shoal_fuse::{Mount, Peer, Served};
 
@@ -155,7 +156,12 @@ impl Shows for Served {
     }
 
     fn own(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
-        self.own(volume)
+        let owned = self.own(volume);
+        if owned.is_err() {
+            // Nobody can use the volume here: it is closed, for another one.
+            let _ = kill_process(rustix::process::getpid(), Signal::TERM);
+        }
+        owned
     }
 }
 

@@ -64,9 +64,11 @@ pub(super) fn run(
     let signal = signals.forever().next();
     tracing::info!(signal, sessions = served.sessions(), "ending");
     // No call reaches the volume after this.
-    served.end();
+    let served_until_now = served.end();
     let owned = follower.end();
     drop(served);
     let closed = owned.take().map_or(Ok(()), |volume| close(volume, path));
-    closed.map(|()| OK).map_err(|failure| failure.with_status(SOME_FAILED))
+    closed.map_err(|failure| failure.with_status(SOME_FAILED))?;
+    // Otherwise the log says why.
+    Ok(if served_until_now { OK } else { SOME_FAILED })
 }
