@@ -354,8 +354,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "", conflicts_with = "standby")]
     pub follow: Option<String>,
-    /// As a replica, and own the volume when its owner ends or has been silent for SECONDS
-    /// [default: as long as it has promised not to be]
+    /// Be a replica, and take the volume over when its owner ends, or is silent for SECONDS
+    /// [default: the time that the owner has promised]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "", conflicts_with = "read_only")]
     pub standby: Option<String>,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use shoal::raw::{Grown, OpenOptions, is_served};
+use shoal::raw::{Grown, OpenOptions, is_bucket, is_served};
 
 use crate::args::GrowArgs;
 use crate::commands::remount;
@@ -52,11 +52,12 @@ fn in_use(place: &Path, before: u64, wanted: u64) -> Result<Grown> {
     }
 }
 
-/// Returns the size of a volume that is mounted or served; `None`: it is not.
+/// Returns the size of a mounted or served volume; `None` if it is neither. One in a bucket counts
+/// as neither: it has no keeper.
 fn size_in_use(place: &Path) -> Result<Option<u64>> {
     let facts = match place.is_dir() {
         true => Some(mounted::ask(place, |mount| mount.calls().all_facts(&mount.who))?),
-        false if is_served(place) => remount::facts_of_served(place)?,
+        false if !is_bucket(place) && is_served(place) => remount::facts_of_served(place)?,
         false => None,
     };
     let Some(facts) = facts else { return Ok(None) };

@@ -80,7 +80,7 @@ fn keeper_of(place: &Path) -> Result<Option<u32>> {
     Ok(of("keeper").or_else(|| of("server")))
 }
 
-/// Returns the facts of the process that serves a volume without a mount; `None`: none does.
+/// Returns the facts of the process that serves a volume without a mount; `None` without one.
 pub(crate) fn facts_of_served(volume: &Path) -> Result<Option<BTreeMap<String, String>>> {
     let session = match Session::connect(volume, Access::Read) {
         Ok(session) => session,

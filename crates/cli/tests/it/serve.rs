@@ -368,8 +368,9 @@ fn a_standby_serves_a_bucket_when_its_owner_is_killed() {
     made.write("file", "by the owner").expect("written");
     volume.sync().expect("durable");
     let replicating = serve(&["--follow=0.1", "--socket", &at(&replica)]);
-    let standing = serve(&["--standby"]);
-    for place in [&replica, &standing.socket] {
+    // However long the owner is stalled by a busy machine.
+    let patient = serve(&["--standby=3600"]);
+    for place in [&replica, &patient.socket] {
         let view = Volume::connect(place).expect("connected").root(Credentials::current());
         shoal_skip::wait_for("the owner's file", || view.read("d/file").ok());
         let refused = view.write("d/file", "by a reader").expect_err("a view");
@@ -383,7 +384,9 @@ fn a_standby_serves_a_bucket_when_its_owner_is_killed() {
     let view = Volume::connect(&replica).expect("connected").root(Credentials::current());
     shoal_skip::wait_for("the owner's second file", || view.read("d/more").ok());
     owning.end(Signal::KILL);
-    // Those of the standby that were connected connect anew.
+    assert_eq!(patient.end(Signal::TERM), Some(0));
+    let standing = serve(&["--standby"]);
+    // Sessions with its view end when it takes over.
     shoal_skip::wait_for("the next owner", || {
         let next = Volume::connect(&standing.socket).ok()?;
         next.root(Credentials::current()).write("d/next", "by the next").ok()?;
@@ -408,7 +411,7 @@ fn a_standby_without_a_socket_closes_the_volume() {
         Serving::begin(&scratch, &[&["serve", "--socket", socket, &url], options].concat())
     };
     std::fs::create_dir(scratch.path("gone")).expect("made");
-    let (owning, standing) = (serve("owner", &[]), serve("gone/standby", &["--standby"]));
+    let (owning, standing) = (serve("owner", &[]), serve("gone/standby", &["--standby=3600"]));
     std::fs::remove_dir_all(scratch.path("gone")).expect("removed");
     assert_eq!(owning.end(Signal::TERM), Some(0));
     assert_eq!(standing.wait(), Some(1));

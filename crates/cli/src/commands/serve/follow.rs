@@ -43,7 +43,7 @@ const REST: u32 = 2;
 const PROMOTE: u8 = b'P';
 const FORCE: &str = "force";
 
-/// Why a role is none.
+/// Reason to refuse the time of a role.
 pub(crate) const NO_SECONDS: &str = "needs seconds, from 0.1 to 3600";
 
 fn time(seconds: &str) -> Option<Duration> {
@@ -76,12 +76,14 @@ impl Role {
         role.map(Some).ok_or_else(|| Failure::usage(object(), NO_SECONDS))
     }
 
-    /// A replica, which looks at least each so many seconds; `None`: that is no number of them.
+    /// Returns a replica that looks at least once in `seconds` (0.5 by default); `None` if that is
+    /// not from 0.1 to 3600.
     pub(crate) fn replica(seconds: Option<&str>) -> Option<Role> {
         seconds.map_or(Some(IDLE), time).map(Role::Replica)
     }
 
-    /// A standby, for an owner that has been silent for so many seconds; `None`: as above.
+    /// Returns a standby that waits for `seconds` of silence at least (0 by default); `None` as
+    /// above.
     pub(crate) fn standby(seconds: Option<&str>) -> Option<Role> {
         seconds.map_or(Some(Duration::ZERO), time).map(Role::Standby)
     }
@@ -158,7 +160,7 @@ impl Shows for Served {
     fn own(&self, volume: Arc<Volume>) -> shoal::raw::Result<()> {
         let owned = self.own(volume);
         if owned.is_err() {
-            // Nobody can use the volume here: it is closed, for another one.
+            // No client can reach the volume: it is closed, so that another process can have it.
             let _ = kill_process(rustix::process::getpid(), Signal::TERM);
         }
         owned
@@ -178,7 +180,7 @@ impl Owned {
         self.place().clone()
     }
 
-    /// Takes it, to close it.
+    /// Removes the volume, to close it.
     pub(crate) fn take(&self) -> Option<Arc<Volume>> {
         self.place().take()
     }
@@ -192,7 +194,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Starts them. A standby takes requests to be the owner from now on.
+    /// Starts the threads. A standby takes requests to be the owner from now on.
     pub(crate) fn start(
         following: Following,
         shows: Arc<dyn Shows>,
@@ -209,7 +211,7 @@ impl Follower {
         Ok(Follower { worker, messages, owned })
     }
 
-    /// Ends them. Returns the place of the volume, which this process may own by now.
+    /// Stops the threads. Returns the place of the volume, filled if this process owns it.
     pub(crate) fn end(self) -> Owned {
         // The thread may have ended: it is the owner's no more.
         let _ = self.messages.send(Message::End);
@@ -226,7 +228,7 @@ impl Follower {
 enum Message {
     /// Take over, at any price or only if the owner has ended. Answered with the reason why not.
     Promote(bool, Sender<Option<String>>),
-    /// Nobody is shown anything any more.
+    /// Stop following.
     End,
 }
 
@@ -429,7 +431,7 @@ fn serve_one(stream: &UnixStream, messages: &Sender<Message>) -> Option<()> {
     keeping::send(stream, PROMOTE, &why.unwrap_or_default(), &[]).ok()
 }
 
-/// Has the process that serves a place take its volume over.
+/// Asks the server of a mount or of a volume to be the volume's owner.
 pub(crate) fn promote(place: &Path, server: u32, force: bool) -> Result<u8> {
     let request = (PROMOTE, if force { FORCE } else { "" });
     let why = match keeping::ask(&name(server), server, request, &[]) {

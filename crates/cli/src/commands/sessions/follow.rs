@@ -31,8 +31,9 @@ fn given(seconds: &str) -> Option<&str> {
     Some(seconds).filter(|seconds| !seconds.is_empty())
 }
 
-/// Serves views of the volume, and the volume once it is this process's own, until a signal ends
-/// it. `cache`: bytes for metadata, or the default. `begin_log`: as of the other ways to serve.
+/// Serves views of the volume, and the volume itself after a take-over, until a signal. `cache`:
+/// bytes of metadata in memory, `None` for the default. `begin_log` starts the log: an error before
+/// that is reported in one line.
 pub(super) fn run(
     (path, options): (&Path, MountOptions),
     role: Role,
