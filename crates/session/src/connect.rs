@@ -10,6 +10,7 @@ use crate::lane::{self, Door, FREE};
 use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::parking::{Next, Parking};
 use crate::peer::peer_of;
+use crate::place::links;
 use crate::waiting::Wait;
 use crate::wire::{Reader, Take, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -19,10 +20,10 @@ use shoal_base::fork::Origin;
 use shoal_base::sync::shard;
 use shoal_base::{Code, Error, Result};
 use shoal_engine::Caller;
-use std::cell::RefCell;
-use std::os::fd::OwnedFd;
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -112,7 +113,7 @@ pub(crate) trait Beside: std::fmt::Debug + Send + Sync {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The way to a server.
@@ -165,7 +166,27 @@ fn dial(path: &Path, memory: &OwnedFd, ticket: Option<Ticket>) -> Result<(Way, W
     let uid = peer_of(&socket).map_err(|e| place(&e))?.uid;
     let mut welcome = hello::ask(&socket, memory, ticket)?;
     let (bells, kept) = (std::mem::take(&mut welcome.bells), welcome.kept.take());
-    Ok((Way { socket, bells, uid, kept }, welcome))
+    let bells = bells.into_iter().map(raised).collect();
+    let kept = kept.map(|kept| KeptWelcome { life: raised(kept.life), ..kept });
+    Ok((Way { socket: raised(socket), bells, uid, kept }, welcome))
+}
+
+/// The lowest number that a descriptor of a session may have.
+static LOWEST: AtomicI32 = AtomicI32::new(0);
+
+/// Keeps the descriptors of this process's sessions at numbers from `lowest` on, as far as its
+/// limit allows: for a library in programs that expect to have the low ones to themselves.
+pub fn keep_descriptors_from(lowest: RawFd) {
+    LOWEST.store(lowest, Ordering::Relaxed);
+}
+
+/// Moves a descriptor to where those of sessions are kept.
+fn raised(file: OwnedFd) -> OwnedFd {
+    let lowest = LOWEST.load(Ordering::Relaxed);
+    match file.as_raw_fd() < lowest {
+        true => rustix::io::fcntl_dupfd_cloexec(&file, lowest).unwrap_or(file),
+        false => file,
+    }
 }
 
 impl Session {
@@ -175,6 +196,7 @@ impl Session {
     /// `ENOENT` if nobody serves there, and what the server says.
     pub fn connect(path: &Path) -> Result<Session> {
         let (memory, file) = Memory::make()?;
+        let file = raised(file);
         let (way, welcome) = dial(path, &file, None)?;
         let groups = rustix::process::getgroups().unwrap_or_default();
         let own = Caller {
@@ -197,6 +219,24 @@ impl Session {
             own,
             beside: None,
         })
+    }
+
+    /// Connects to the server of a mount, by the number of its filesystem (`st_dev`); `none` says
+    /// that it has no socket.
+    ///
+    /// # Errors
+    /// `ENOENT` if it has no socket here, and those of [`Session::connect`].
+    pub fn of_mount(device: u64, none: impl FnOnce() -> String) -> Result<Session> {
+        let mut refused = None;
+        for link in links(device).filter(|link| link.exists()) {
+            match Session::connect(&link) {
+                // A link that a killed server has left may lead to another mount by now.
+                Ok(session) if session.device() == device => return Ok(session),
+                Ok(_) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or_else(|| Error::refused(Code::NotFound, none())))
     }
 
     /// A session of the superuser with a server that never looks by itself. `socket` is its
@@ -236,6 +276,22 @@ impl Session {
 
     fn way(&self) -> Arc<Way> {
         self.way.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The descriptors of this connection: what a program must not close, and a child of `fork`
+    /// must, so that the server sees the end of the session. Others take their places when the
+    /// next server is attached to.
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        let way = self.way();
+        let kept = way.kept.as_ref().map(|kept| kept.life.as_raw_fd());
+        let bells = way.bells.iter().map(AsRawFd::as_raw_fd);
+        let own = [self.file.as_raw_fd(), way.socket.as_raw_fd()];
+        own.into_iter().chain(bells).chain(kept).collect()
+    }
+
+    /// Returns whether the server has ended for good: no call is answered any more.
+    pub fn is_lost(&self) -> bool {
+        self.parking.has_ended()
     }
 
     /// The user for whom the server makes calls.
@@ -588,26 +644,25 @@ impl Link for Session {
         if self.parking.has_ended() {
             return Err(gone());
         }
-        SCRATCH.with(|scratch| {
-            // A call that is made while another one's answer is read has a message of its own.
-            let mut own = Vec::new();
-            let mut borrowed = scratch.try_borrow_mut();
-            let message = borrowed.as_deref_mut().unwrap_or(&mut own);
-            message.clear();
-            put(&mut Writer::new(message));
-            let lane = self.lane();
-            let answered = self.converse(lane, number, who, message);
-            self.memory.lane(lane, word::STATE).store(FREE, Ordering::Relaxed);
-            self.used.fetch_and(!(1 << lane), Ordering::Release);
-            answered?;
-            let mut reader = Reader::new(message);
+        // A call that is made while another one's answer is read has a message of its own; so has
+        // one of a thread that ends.
+        let mut message = SCRATCH.try_with(Cell::take).unwrap_or_default();
+        message.clear();
+        put(&mut Writer::new(&mut message));
+        let lane = self.lane();
+        let answered = self.converse(lane, number, who, &mut message);
+        self.memory.lane(lane, word::STATE).store(FREE, Ordering::Relaxed);
+        self.used.fetch_and(!(1 << lane), Ordering::Release);
+        let result = answered.and_then(|()| {
+            let mut reader = Reader::new(&message);
             let result = take(&mut reader)?;
             reader.end()?;
-            if message.capacity() > KEPT {
-                *message = Vec::new();
-            }
             Ok(result)
-        })
+        });
+        if message.capacity() <= KEPT {
+            let _ = SCRATCH.try_with(|scratch| scratch.set(message));
+        }
+        result
     }
 
     fn room(&self) -> usize {

@@ -147,6 +147,12 @@ impl<W: Word> Watch<'_, W> {
         comes
     }
 
+    /// The thread that looks leaves it to another one, which has to be called after that, and will
+    /// come: clients call nobody meanwhile.
+    pub fn hand_over(&self) {
+        self.watcher.store(0, Ordering::SeqCst);
+    }
+
     /// The thread that looks has found nothing for a while. Returns whether it goes on: a question
     /// waits, and no other thread has come for it.
     pub fn stays(&self, number: u32) -> bool {
@@ -223,6 +229,8 @@ mod tests {
         message: [AtomicU32; LANES],
         /// Rung by clients; a thread of the server that sleeps hears nothing but its own.
         bells: [AtomicU32; LOOKERS],
+        /// Threads that look leave it to the next one.
+        may_hand_over: bool,
         /// The thread that looks, and how many do.
         watcher: AtomicU32,
         inside: AtomicU32,
@@ -281,10 +289,17 @@ mod tests {
                     thread::yield_now();
                 }
                 let mut looks = self.watch().come(number as u32);
+                let mut rounds = 0;
                 while looks {
                     assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two look");
                     self.look();
                     self.inside.fetch_sub(1, Ordering::SeqCst);
+                    rounds += 1;
+                    if rounds == 2 && self.may_hand_over {
+                        self.watch().hand_over();
+                        self.bells[(number + 1) % LOOKERS].store(1, Ordering::SeqCst);
+                        break;
+                    }
                     looks = self.watch().stays(number as u32);
                 }
             }
@@ -307,12 +322,12 @@ mod tests {
     }
 
     /// Runs clients and threads of a server in orders that a seed decides.
-    fn in_all_orders(lookers: usize, seed: u64) {
+    fn in_all_orders(lookers: usize, may_hand_over: bool, seed: u64) {
         let scheduler = PctScheduler::new_from_seed(seed, 4, 2000);
         let mut config = Config::new();
         config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
         Runner::new(scheduler, config).run(move || {
-            let shared = Arc::new(Shared::default());
+            let shared = Arc::new(Shared { may_hand_over, ..Shared::default() });
             shared.left.store(LANES as u32, Ordering::SeqCst);
             let clients = (0..LANES).map(|lane| {
                 let shared = shared.clone();
@@ -333,12 +348,18 @@ mod tests {
     /// run without end, which the scheduler reports.
     #[test]
     fn no_question_and_no_wake_up_is_lost() {
-        in_all_orders(1, 37);
+        in_all_orders(1, false, 37);
     }
 
     /// As above, when two threads of the server take over from each other: one at a time looks.
     #[test]
     fn no_question_is_lost_between_two_threads() {
-        in_all_orders(LOOKERS, 38);
+        in_all_orders(LOOKERS, false, 38);
+    }
+
+    /// As above, when a thread that looks leaves it to the other one.
+    #[test]
+    fn no_question_is_lost_between_a_thread_and_the_one_that_it_calls() {
+        in_all_orders(LOOKERS, true, 39);
     }
 }

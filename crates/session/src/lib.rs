@@ -82,7 +82,7 @@ pub use calls::{
     TreeWatch,
 };
 pub use client::Remote;
-pub use connect::Session;
+pub use connect::{Session, keep_descriptors_from};
 pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
 pub use serve::{Changed, Counted, Host, Owed};

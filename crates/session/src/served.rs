@@ -64,6 +64,8 @@ pub(crate) struct Served {
     pub watcher: AtomicU32,
     /// The client has gone.
     pub gone: AtomicBool,
+    /// Questions in a row before which others have run, from which on another thread is to look.
+    patience: AtomicU32,
     client: Client,
     memory: Memory,
     lanes: [Lane; LANES],
@@ -169,6 +171,7 @@ impl Served {
             bells,
             watcher: AtomicU32::new(0),
             gone: AtomicBool::new(false),
+            patience: AtomicU32::new(0),
             client: Client {
                 host,
                 nodes: before.nodes,
@@ -185,6 +188,18 @@ impl Served {
             held: AtomicUsize::new(0),
             of_user,
         }
+    }
+
+    /// Returns whether another thread is to look for its questions, as others have run on this
+    /// one's processor before `shared` of them in a row: at first from `least` on, and then each
+    /// time from twice as many on, up to `most`.
+    pub(crate) fn hands_over(&self, shared: u32, least: u32, most: u32) -> bool {
+        let patience = self.patience.load(Ordering::Relaxed).max(least);
+        let hands_over = shared >= patience;
+        if hands_over {
+            self.patience.store((patience * 2).min(most), Ordering::Relaxed);
+        }
+        hands_over
     }
 
     /// Its words beside the lanes.

@@ -64,6 +64,10 @@ const CREW_STAYS: Duration = Duration::from_secs(10);
 const LOOKS: usize = 16;
 const TURN_LOOKS: usize = 4;
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Questions in a row before which a thread has let others run, from which on another thread is to
+/// look for the rest: on its processor may be room. Doubled each time, up to the second one.
+const HANDED_OVER: u32 = 32;
+const HANDED_OVER_MAX: u32 = 1 << 14;
 /// Longest wait for calls under way, when the server ends.
 const END_MAX: Duration = Duration::from_secs(10);
 /// Data of events that are of no session.
@@ -208,6 +212,8 @@ struct Looker {
     events: OwnedFd,
     /// Wakes it to look after its sessions, of which some have gone, or to end.
     bell: OwnedFd,
+    /// It looks for questions of some session.
+    is_busy: AtomicBool,
 }
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Error {
@@ -310,7 +316,7 @@ impl Shared {
             let events = events.map_err(|e| failed("no events", e))?;
             let bell = bell()?;
             watch(&events, &bell, END, epoll::EventFlags::IN)?;
-            Ok(Looker { events, bell })
+            Ok(Looker { events, bell, is_busy: AtomicBool::new(false) })
         });
         let shared = Arc::new(Shared {
             host,
@@ -724,6 +730,7 @@ impl Shared {
             self.forget(&mut mine);
             // Nothing has come for a while.
             mine.retain(|session| session.watch().stays(number as u32));
+            self.lookers[number].is_busy.store(!mine.is_empty(), Ordering::Relaxed);
             // A session that always has a question, or says so, hides no bell.
             let at_most = if mine.is_empty() { None } else { Some(&AT_ONCE) };
             if !self.hear(number, at_most, &mut mine, &mut found) {
@@ -780,6 +787,7 @@ impl Shared {
         let Some(session) = self.sessions.read().get(&id).cloned() else { return };
         if session.watch().come(number as u32) {
             mine.push(session);
+            self.lookers[number].is_busy.store(true, Ordering::Relaxed);
         }
     }
 
@@ -792,7 +800,7 @@ impl Shared {
         found: &mut Vec<epoll::Event>,
     ) {
         let mut heard = Instant::now();
-        let mut wait = Wait::begin();
+        let (mut wait, mut shared) = (Wait::begin(), 0);
         while !mine.is_empty() {
             let mut some = false;
             let is_shared = mine.len() > 1;
@@ -816,6 +824,10 @@ impl Shared {
                 }
             }
             if some {
+                shared = if wait.is_shared() && !is_shared { shared + 1 } else { 0 };
+                if shared >= HANDED_OVER && self.hand_over(number, shared, mine) {
+                    return;
+                }
                 wait = Wait::begin();
             } else if !wait.moment(LOOK, YIELD) {
                 return;
@@ -835,6 +847,22 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Leaves the one session that this thread looks after to another thread, if one is idle. The
+    /// client runs on this processor, or a program that computes: each answer waits until that has
+    /// let this thread run, and the kernel moves neither of them, as both are awake all the time.
+    fn hand_over(&self, number: usize, shared: u32, mine: &mut Vec<Arc<Served>>) -> bool {
+        let others = (1..self.lookers.len()).map(|n| (number + n) % self.lookers.len());
+        let mut idle = others.filter(|n| !self.lookers[*n].is_busy.load(Ordering::Relaxed));
+        let (Some(other), [session]) = (idle.next(), &mine[..]) else { return false };
+        if !session.hands_over(shared, HANDED_OVER, HANDED_OVER_MAX) {
+            return false;
+        }
+        session.watch().hand_over();
+        ring(&session.bells[other]);
+        mine.clear();
+        true
     }
 
     /// Binds the calling thread to its processors.

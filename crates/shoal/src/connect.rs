@@ -1,7 +1,7 @@
 //! Finding the process that serves a volume.
 
 use shoal_engine::{self as raw, Code, Error, Result};
-use shoal_session::place::{links, sockets};
+use shoal_session::place::sockets;
 use shoal_session::{Calls, Remote, Session};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -31,7 +31,7 @@ pub fn connect(place: &Path) -> Result<Remote<Session>> {
     };
     let session = match found {
         Some(found) if found.file_type().is_socket() => Session::connect(place),
-        Some(found) if found.is_dir() => of_mount(found.dev(), || {
+        Some(found) if found.is_dir() => Session::of_mount(found.dev(), || {
             format!(
                 "{}: this is not in a mounted volume that serves sessions here (mount -o \
                  session=...)",
@@ -49,21 +49,7 @@ pub fn connect(place: &Path) -> Result<Remote<Session>> {
 /// `ENOENT` if it has no socket here, and those of [`Session::connect`].
 pub fn connect_mount(device: u64) -> Result<Remote<Session>> {
     let none = || "the server of this mount has no socket here (mount -o session=...)".to_owned();
-    of_mount(device, none).map(Remote)
-}
-
-/// Connects to the server of a mount; `none` says that it has no socket.
-fn of_mount(device: u64, none: impl FnOnce() -> String) -> Result<Session> {
-    let mut refused = None;
-    for link in links(device).filter(|link| link.exists()) {
-        match Session::connect(&link) {
-            // A link that a killed server has left may lead to another mount by now.
-            Ok(session) if session.device() == device => return Ok(session),
-            Ok(_) => {}
-            Err(error) => refused = Some(error),
-        }
-    }
-    Err(refused.unwrap_or_else(|| Error::refused(Code::NotFound, none())))
+    Session::of_mount(device, none).map(Remote)
 }
 
 /// Connects to a process that has the volume open.
