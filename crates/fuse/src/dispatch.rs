@@ -150,7 +150,6 @@ impl Serve for Worker {
     #[cold]
     fn undo(&self, op: Option<Opcode>, reply: &mut [u8]) {
         use Opcode::*;
-        let volume = self.session.views.get();
         let Some(op) = op else { return };
         match op {
             Lookup | Create | Mknod | Mkdir | Symlink | Link | Tmpfile => {
@@ -160,13 +159,13 @@ impl Serve for Worker {
                     let node = self.session.node(entry.nodeid);
                     match is_virtual(node) {
                         true => self.session.forgotten(node, 1),
-                        false => volume.references().release(node, 1),
+                        false => self.session.not_given(node),
                     }
                 }
             }
             Readdirplus => {
                 let release = |entry: &EntryOut| {
-                    volume.references().release(Ino(entry.nodeid), 1);
+                    self.session.not_given(Ino(entry.nodeid));
                     Node::Keep
                 };
                 // Our own records, so they parse.

@@ -201,7 +201,12 @@ impl Kernel {
     fn owe(&self, notice: Notice) {
         OWED.with(|owed| {
             let owed = &mut *owed.borrow_mut();
-            if owed.last() != Some(&notice) {
+            // The notice of a listing is one of the directory's attributes as well.
+            let is_covered = match &notice {
+                Notice::Attributes { node } => owed.contains(&Notice::Listing { node: *node }),
+                _ => false,
+            };
+            if !is_covered && owed.last() != Some(&notice) {
                 owed.push(notice);
             }
         });

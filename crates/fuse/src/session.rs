@@ -259,6 +259,12 @@ impl Session {
         self.rules.no_open && self.views.get().paths().has_parent_pointers()
     }
 
+    /// Takes a reference back that the kernel was to be given and will not get.
+    pub(crate) fn not_given(&self, ino: Ino) {
+        self.views.get().references().release(ino, 1);
+        self.known.take_back(ino, 1);
+    }
+
     /// Records that the kernel has dropped `n` references to an inode.
     pub(crate) fn forgotten(&self, ino: Ino, n: u64) {
         if is_document(ino) {
@@ -272,6 +278,7 @@ impl Session {
         }
         let dir = self.keeps_listings().then(|| self.views.get().paths().home_of(ino)).flatten();
         self.views.get().references().release(ino, n);
+        self.known.take_back(ino, n);
         if let Some(dir) = dir
             && self.listings.has_lost(dir)
             && !self.notices.suggest(Notice::Listing { node: self.id(dir) })
@@ -295,6 +302,13 @@ impl Session {
     pub(crate) fn written_by_token(&self, ino: Ino, at: u64, len: u64) {
         // The attributes change in any case, and go with the data.
         self.drop_pages(ino, at, len.max(1));
+    }
+
+    /// Has the kernel drop its pages of `ino` from a place on, and its attributes, after the reply:
+    /// it holds pages of the request until then.
+    #[cold]
+    pub(crate) fn appended_elsewhere(&self, ino: Ino, from: u64) {
+        let _ = self.notices.drop_pages(self.id(ino), from, 0);
     }
 
     #[cold]

@@ -135,6 +135,12 @@ impl Unread {
         let _ = self.changed(ino, 0);
     }
 
+    /// Returns whether sessions have changed anything.
+    #[inline]
+    pub(crate) fn is_beside(&self) -> bool {
+        self.beside.load(SeqCst)
+    }
+
     /// Returns the time for [`Unread::changed_since`], in nanoseconds.
     #[inline]
     pub(crate) fn now(&self) -> u64 {

@@ -56,10 +56,11 @@ pub(crate) fn tmpfile(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcom
     let arg: CreateIn = request.arg()?;
     cx.who.umask = arg.umask;
     let made = cx.volume.namespace().tmpfile(cx.who, request.node(), arg.mode & 0o7777)?;
+    cx.session.known.give(made.ino);
     let sent =
         put(request.body(), 0, &entry(&made)).and_then(|end| put(request.body(), end, &open_out()));
     if sent.is_err() {
-        cx.volume.references().release(made.ino, 1);
+        cx.session.not_given(made.ino);
     }
     sent
 }

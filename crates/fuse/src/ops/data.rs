@@ -29,12 +29,15 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     }
 }
 
-/// WRITE. The offset is right also with `O_APPEND`: the kernel holds the file's lock and knows its
-/// size, because all writers come through this mount.
+/// WRITE. The offset is right also with `O_APPEND` as long as all writers come through this mount:
+/// the kernel holds the file's lock and knows its size.
 pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
-    let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
     let (files, kill) = (cx.volume.files(), arg.bits & WRITE_KILL_SUIDGID != 0);
+    if arg.flags & O_APPEND != 0 && arg.bits & WRITE_CACHE == 0 && cx.session.unread.is_beside() {
+        return append_beside(cx, request, &arg);
+    }
+    let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
     let written = match arg.bits & WRITE_CACHE {
         0 => files.write(request.node(), arg.offset, data, kill)?,
         // What takes privileges away is the system call `write`, for which the kernel did it when
@@ -43,6 +46,21 @@ pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome 
     };
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, written as u64);
+    }
+    put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
+}
+
+/// A WRITE of a file with `O_APPEND` when sessions change files too: the kernel places it at the
+/// end that it knows of, which it has not asked for since it was told that it is old. What it has
+/// put into pages there goes.
+fn append_beside(cx: &mut Context<'_>, request: &mut Request<'_>, arg: &ReadIn) -> Outcome {
+    let (node, kill) = (request.node(), arg.bits & WRITE_KILL_SUIDGID != 0);
+    let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
+    let (at, written) = cx.volume.files().append(node, data, kill)?;
+    if at != arg.offset {
+        cx.session.appended_elsewhere(node, arg.offset.min(at));
+    } else if arg.bits & BY_LOCK_OWNER != 0 {
+        cx.session.written_past_pages(node, at, written as u64);
     }
     put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
 }

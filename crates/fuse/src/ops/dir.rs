@@ -114,7 +114,7 @@ fn again(cx: &Context<'_>, entry: &EntryOut) -> Node {
             Node::Show(EntryOut { attr: fuse_attr(&now), ..*entry })
         }
         _ => {
-            cx.volume.references().release(Ino(entry.nodeid), 1);
+            cx.session.not_given(Ino(entry.nodeid));
             Node::Drop
         }
     }

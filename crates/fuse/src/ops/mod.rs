@@ -129,7 +129,7 @@ fn reply_entry_by(
         Err(errno) => Err(errno),
     };
     if reply.is_err() {
-        cx.volume.references().release(attr.ino, 1);
+        cx.session.not_given(attr.ino);
     }
     reply
 }
