@@ -43,7 +43,7 @@ build_shoal() {  # [PROFILE]
   local profile=${1:-release}
   [[ -n ${SHOAL:-} ]] && { shoal=$SHOAL; return; }
   echo "building ($profile) ..."
-  cargo build --profile "$profile" --quiet --package shoal-cli
+  cargo build --profile "$profile" --quiet --package shoal-cli --package shoal-run
   shoal=$(target_folder)/$profile/shoal
 }
 

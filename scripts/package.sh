@@ -7,7 +7,7 @@
 #
 #   scripts/package.sh [FOLDER]    where the packages go (default: target/package)
 #
-#   SHOAL=FILE   use this binary instead of building one
+#   SHOAL=FILE   use this binary instead of building one, and the libshoal_run.so beside it
 #   RELEASE=1    number of the packages of this version
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +16,9 @@ source scripts/lib.sh
 case ${1:-} in -*) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0" && exit 2 ;; esac
 build_shoal
 shoal=$(realpath "$shoal")
+library=$(dirname "$shoal")/libshoal_run.so
+[[ -f $library ]] || library=$(dirname "$shoal")/../lib/shoal/libshoal_run.so
+[[ -f $library ]] || die "$library is missing: cargo build --release --package shoal-run"
 folder=$(realpath -m "${1:-$(target_folder)/package}")
 mkdir -p "$folder"
 make_work
@@ -39,6 +42,8 @@ stage() {
   local doc=$root/usr/share/doc/shoal man=$root/usr/share/man
   install -D "$shoal" "$root/usr/bin/shoal"
   strip --strip-debug "$root/usr/bin/shoal"
+  install -Dm644 "$library" "$root/usr/lib/shoal/libshoal_run.so"
+  strip --strip-debug "$root/usr/lib/shoal/libshoal_run.so"
   mkdir -p "$root/usr/sbin" "$man/man1" "$man/man8"
   for name in mount.shoal mount.fuse.shoal umount.shoal umount.fuse.shoal fsck.shoal mkfs.shoal; do
     ln -s ../bin/shoal "$root/usr/sbin/$name"
@@ -79,9 +84,9 @@ stage_debug() {
   chmod 644 "$folder/${id:2}.debug"
 }
 
-# What the binary needs of the C library: the newest version of a symbol in it.
+# What the binaries need of the C library: the newest version of a symbol in them.
 libc_needed() {
-  objdump -T "$shoal" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2
+  objdump -T "$shoal" "$library" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -1 | cut -d_ -f2
 }
 
 make_deb() {

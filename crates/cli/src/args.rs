@@ -20,6 +20,7 @@ mod ls;
 mod more;
 mod mount;
 mod quota;
+mod run;
 mod share;
 mod shrink;
 mod subvolume;
@@ -51,6 +52,7 @@ pub(crate) use mount::{
 pub(crate) use quota::{
     Limit, QuotaArgs, QuotaCommand, QuotaListArgs, QuotaRemoveArgs, QuotaSetArgs, QuotaShowArgs,
 };
+pub(crate) use run::RunArgs;
 pub(crate) use share::ShareArgs;
 pub(crate) use shrink::ShrinkArgs;
 pub(crate) use subvolume::{
@@ -204,6 +206,7 @@ pub(crate) enum Command {
     Path(PathArgs),
     Parents(ParentsArgs),
     Share(ShareArgs),
+    Run(RunArgs),
     /// Measure workloads on any directory, or on a volume by the library
     #[command(after_long_help = BENCH_AFTER)]
     Bench(shoal_bench::Args),

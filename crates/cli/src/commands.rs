@@ -35,6 +35,7 @@ pub(crate) mod quota;
 pub(crate) mod readlink;
 pub(crate) mod remount;
 pub(crate) mod rm;
+pub(crate) mod run;
 pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod sessions;

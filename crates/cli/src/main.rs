@@ -167,6 +167,7 @@ fn run(command: &Command) -> Result<u8> {
         Command::Path(args) => commands::parents::path(args),
         Command::Parents(args) => commands::parents::parents(args),
         Command::Share(args) => commands::share::run(args),
+        Command::Run(args) => commands::run::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Generate(args) => commands::generate::run(args),
     }

@@ -47,6 +47,7 @@ pages! {
     limits: "docs/guide/limits.md",
     monitoring: "docs/monitoring.md",
     questions: "docs/guide/questions.md",
+    run: "docs/guide/run.md",
     sessions: "docs/guide/sessions.md",
     tour: "docs/guide/tour.md",
     tuning: "docs/guide/tuning.md",

@@ -28,6 +28,7 @@ mod mount;
 mod new_file;
 mod quota;
 mod rm;
+mod run;
 mod scrub;
 mod serve;
 mod share;

@@ -1,0 +1,216 @@
+//! The place in a volume that a path leads to.
+
+use crate::answer::Answer;
+use crate::files::{self, File};
+use crate::kernel;
+use crate::mounts::{self, Mount, Served};
+use shoal_session::{Calls, Node};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A place: a path below a directory that is open.
+#[derive(Debug)]
+pub(crate) struct Place<'p> {
+    pub mount: Arc<Mount>,
+    pub dir: Node,
+    /// Relative; not empty.
+    pub path: Cow<'p, [u8]>,
+    /// Inode number of the directory.
+    pub dir_ino: u64,
+    /// Keeps the directory open.
+    from: From,
+}
+
+#[derive(Debug)]
+enum From {
+    /// It is that of the mount.
+    Mount,
+    File(Arc<File>),
+}
+
+impl Place<'_> {
+    /// The session. There was one when the place was found.
+    pub(crate) fn served(&self) -> Option<&Served> {
+        self.mount.served()
+    }
+
+    /// It is the directory that is mounted, named as such.
+    pub(crate) fn is_top(&self) -> bool {
+        matches!(self.from, From::Mount) && *self.path == *b"."
+    }
+
+    /// The absolute path.
+    pub(crate) fn absolute(&self) -> Vec<u8> {
+        let above = match &self.from {
+            From::Mount => &self.mount.point,
+            From::File(file) => &file.path,
+        };
+        match &*self.path {
+            b"." => above.clone(),
+            path => [above, &b"/"[..], path].concat(),
+        }
+    }
+}
+
+/// The working directory.
+#[derive(Debug, Clone)]
+enum Working {
+    Unknown,
+    /// In no volume.
+    Elsewhere,
+    In(Arc<File>),
+}
+
+static WORKING: Mutex<Working> = Mutex::new(Working::Unknown);
+
+fn working() -> MutexGuard<'static, Working> {
+    WORKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The working directory has changed.
+pub(crate) fn forget_working() {
+    let before = std::mem::replace(&mut *working(), Working::Unknown);
+    drop(before);
+}
+
+/// The working directory is one that a session has open.
+pub(crate) fn set_working(file: Arc<File>) {
+    let before = std::mem::replace(&mut *working(), Working::In(file));
+    drop(before);
+}
+
+/// In a child of `fork`: the parent's session is not this process's.
+pub(crate) fn forget_of_parent() {
+    std::mem::forget(std::mem::replace(&mut *working(), Working::Unknown));
+}
+
+/// Holds what a child of `fork` would find locked for ever.
+pub(crate) fn hold() -> impl Sized {
+    working()
+}
+
+/// Finds the working directory in its volume. `Unknown`: the session has not begun yet.
+fn find_working() -> Working {
+    let Ok(path) = kernel::working_directory() else { return Working::Elsewhere };
+    let Some((mount, rest)) = mounts::of_path(&path) else { return Working::Elsewhere };
+    let Some(served) = mount.served() else { return Working::Unknown };
+    let rest = if rest.is_empty() { b"." } else { rest };
+    let Ok(opened) = served.remote.open_dir(served.who(), served.top, rest) else {
+        return Working::Elsewhere;
+    };
+    let file = File {
+        mount: mount.clone(),
+        node: opened.node,
+        ino: opened.attr.ino.0,
+        parent: opened.attr.ino.0,
+        is_dir: true,
+        flags: libc::O_RDONLY | libc::O_DIRECTORY,
+        position: 0.into(),
+        path,
+    };
+    // Somebody may have renamed it: the kernel has the directory, not the path.
+    match kernel::identity(libc::AT_FDCWD, c".") {
+        Ok((device, ino, _)) if (device, ino) == (mount.device, file.ino) => {
+            Working::In(Arc::new(file))
+        }
+        _ => Working::Elsewhere,
+    }
+}
+
+/// Longest path. The kernel refuses longer ones, and files are opened by their paths.
+const PATH_MAX: usize = libc::PATH_MAX as usize - 1;
+
+/// Returns the place that a path leads to, from a directory's descriptor or `AT_FDCWD`; `None`: it
+/// is in no volume, or the kernel is to be asked.
+pub(crate) fn place(dir: i32, path: &[u8]) -> Option<Place<'_>> {
+    if path.len() >= PATH_MAX {
+        return None;
+    }
+    match path {
+        [] => None,
+        [b'/', ..] => {
+            settle_named(path);
+            let (mount, rest) = mounts::of_path(path)?;
+            let (top, ino) = mount.served().map(|served| (served.top, served.top_ino.0))?;
+            let path = if rest.is_empty() { b"." } else { rest };
+            Some(Place { mount, dir: top, path: path.into(), dir_ino: ino, from: From::Mount })
+        }
+        _ => {
+            let file = match dir {
+                libc::AT_FDCWD => in_working()?,
+                _ => files::get(dir).filter(|file| file.is_dir)?,
+            };
+            let served = file.mount.served()?;
+            if let Some(rest) = path.strip_prefix(b"..") {
+                return above(&file, served, rest);
+            }
+            let (mount, dir, dir_ino) = (file.mount.clone(), file.node, file.ino);
+            Some(Place { mount, dir, path: path.into(), dir_ino, from: From::File(file) })
+        }
+    }
+}
+
+/// The place of `..` and what follows it, from a directory that is open. A session refuses to leave
+/// the directory by that, as it does not know how far it may go: so the path begins at the top of
+/// the mount, if that leads to the directory still.
+fn above<'p>(file: &File, served: &Served, rest: &[u8]) -> Option<Place<'p>> {
+    if !rest.is_empty() && rest[0] != b'/' {
+        return None;
+    }
+    let path = file.path.get(file.mount.point.len() + 1..)?;
+    let found = served.remote.find(served.who(), served.top, path, false).ok()?;
+    let (mount, dir, dir_ino) = (file.mount.clone(), served.top, served.top_ino.0);
+    let cut = path.iter().rposition(|byte| *byte == b'/');
+    let parent = cut.map_or(&b"."[..], |cut| &path[..cut]);
+    let rest = rest.iter().position(|byte| *byte != b'/').map_or(&[][..], |at| &rest[at..]);
+    let path = if rest.is_empty() { parent.to_vec() } else { [parent, b"/", rest].concat() };
+    let is_there = found.ino.0 == file.ino && path.len() < PATH_MAX;
+    is_there.then(|| Place { mount, dir, path: path.into(), dir_ino, from: From::Mount })
+}
+
+/// Makes a descriptor the mount's whose file is about to be used by its name in `/proc` or `/dev`.
+pub(crate) fn settle_named(path: &[u8]) {
+    let is_name = path.starts_with(b"/proc/") || path.starts_with(b"/dev/");
+    if !is_name || !files::any() {
+        return;
+    }
+    let last = path.rsplit(|byte| *byte == b'/').next().and_then(|it| std::str::from_utf8(it).ok());
+    match last.and_then(|last| last.parse().ok()) {
+        Some(fd) => drop(files::settle(fd)),
+        // A listing of all descriptors, or a path that goes on.
+        None if path.windows(3).any(|it| it == b"/fd") => drop(files::settle_all()),
+        None => {}
+    }
+}
+
+/// Begins the session of the mount that a path leads into, if it has none yet.
+pub(crate) fn begin(dir: i32, path: &[u8]) {
+    let working = match path {
+        [b'/', ..] => Vec::new(),
+        _ if dir == libc::AT_FDCWD && matches!(*working(), Working::Unknown) => {
+            kernel::working_directory().unwrap_or_default()
+        }
+        _ => return,
+    };
+    let path = if working.is_empty() { path } else { &working };
+    if let Some((mount, _)) = mounts::of_path(path) {
+        mount.begin();
+    }
+}
+
+fn in_working() -> Option<Arc<File>> {
+    let mut working = working();
+    if matches!(*working, Working::Unknown) {
+        *working = find_working();
+    }
+    match &*working {
+        Working::In(file) => Some(file.clone()),
+        _ => None,
+    }
+}
+
+/// Returns the file of a descriptor, for a call that needs one.
+pub(crate) fn open_file<T>(fd: i32, call: impl FnOnce(&File, &Served) -> Answer<T>) -> Answer<T> {
+    let file = files::get(fd)?;
+    call(&file, file.served()?)
+}
