@@ -18,7 +18,7 @@
 //! twice.
 
 use super::{Context, Outcome, control, kill_set_id, read_attr, reply_entry};
-use crate::protocol::flags::{BY_LOCK_OWNER, SETATTR_KILL_SUIDGID, SETATTR_MODE};
+use crate::protocol::flags::{BY_LOCK_OWNER, O_APPEND, SETATTR_KILL_SUIDGID, SETATTR_MODE};
 use crate::protocol::reply::{attr_out, open_out, put};
 use crate::protocol::wire::{ReadIn, SetattrIn, WriteOut};
 use crate::protocol::{Opcode, Request};
@@ -67,6 +67,10 @@ fn attributes(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 fn written(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
+    if arg.flags & O_APPEND != 0 {
+        // It may have gone to another end than the kernel's.
+        cx.session.appended_elsewhere(request.node(), 0);
+    }
     // Of another one the kernel has the pages locked, until it has this answer.
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
