@@ -203,6 +203,7 @@ fn run_page(path: &str) {
         .current_dir(scratch.path(""))
         .env("PATH", format!("{}:{search}", binary.display()))
         .env("HOME", control.path("home"))
+        .env("SHOAL_RUN_LIBRARY", crate::run::library())
         .envs([("LC_ALL", "C"), ("TZ", "UTC")])
         .env_remove("LS_COLORS")
         .stdin(Stdio::null())

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{Ran, Scratch};
 
 /// The library, which is built with this test program.
-fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     let folder = Path::new(env!("CARGO_BIN_EXE_shoal")).parent().expect("a folder");
     let places = [folder.join("deps/libshoal_run.so"), folder.join("libshoal_run.so")];
     let found = places.into_iter().find(|place| place.exists());
