@@ -12,20 +12,20 @@
 //!   nothing.
 //! - An open file has a descriptor that reserves its number, and that no call which the library
 //!   does not know can read or write. Before a call that needs the file itself (`mmap`, `fork`,
-//!   `dup`, locks) it becomes the mount's ([`files::settle`]).
+//!   `dup`, locks) it becomes the mount's (`files::settle`).
 //!
 //! Bottom-up; each module uses only those above it:
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`kernel`] | system calls, past the C library and this one |
-//! | [`state`] | whether the library may act in this thread now |
-//! | [`answer`] | what a session has answered, as the C library would |
-//! | [`mounts`] | the mounts of Shoal that this process sees, and their sessions |
-//! | [`files`] | open files, by descriptor |
-//! | [`place`] | the place in a volume that a path leads to |
-//! | [`names`], [`contents`], [`listing`] | the calls |
-//! | [`abi`] | the functions of the C library |
+//! | `kernel` | system calls, past the C library and this one |
+//! | `state` | whether the library may act in this thread now |
+//! | `answer` | what a session has answered, as the C library would |
+//! | `mounts` | the mounts of Shoal that this process sees, and their sessions |
+//! | `files` | open files, by descriptor |
+//! | `place` | the place in a volume that a path leads to |
+//! | `names`, `contents`, `listing` | the calls |
+//! | `abi` | the functions of the C library |
 
 mod kernel;
 
