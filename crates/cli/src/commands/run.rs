@@ -52,9 +52,6 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8> {
     let Some((program, arguments)) = args.command.split_first() else {
         return print_environment(&preload, &switch);
     };
-    if shoal_fuse::mounts().is_ok_and(|mounts| mounts.is_empty()) {
-        eprint_line("shoal run: no volume is mounted here: the program runs as without");
-    }
     let mut command = Command::new(program);
     command.args(arguments).env(PRELOAD, &preload).env(SWITCH, &switch);
     match args.stats {
