@@ -34,7 +34,10 @@ pub(crate) fn read(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
 pub(crate) fn write(cx: &mut Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
     let (files, kill) = (cx.volume.files(), arg.bits & WRITE_KILL_SUIDGID != 0);
-    if arg.flags & O_APPEND != 0 && arg.bits & WRITE_CACHE == 0 && cx.session.unread.is_beside() {
+    // Of a write past the page cache the kernel sends all pieces at once, in no order: each belongs
+    // where it says.
+    let is_in_order = arg.bits & (WRITE_CACHE | BY_LOCK_OWNER) == 0;
+    if arg.flags & O_APPEND != 0 && is_in_order && cx.session.unread.is_beside() {
         return append_beside(cx, request, &arg);
     }
     let data = request.payload().get(..arg.size as usize).ok_or(Errno::EIO)?;
@@ -59,8 +62,6 @@ fn append_beside(cx: &mut Context<'_>, request: &mut Request<'_>, arg: &ReadIn) 
     let (at, written) = cx.volume.files().append(node, data, kill)?;
     if at != arg.offset {
         cx.session.appended_elsewhere(node, arg.offset.min(at));
-    } else if arg.bits & BY_LOCK_OWNER != 0 {
-        cx.session.written_past_pages(node, at, written as u64);
     }
     put(request.body(), 0, &WriteOut { size: written as u32, padding: 0 })
 }

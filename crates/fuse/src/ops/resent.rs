@@ -67,13 +67,12 @@ fn attributes(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
 
 fn written(cx: &Context<'_>, request: &mut Request<'_>) -> Outcome {
     let arg: ReadIn = request.arg()?;
-    if arg.flags & O_APPEND != 0 {
-        // It may have gone to another end than the kernel's.
-        cx.session.appended_elsewhere(request.node(), 0);
-    }
     // Of another one the kernel has the pages locked, until it has this answer.
     if arg.bits & BY_LOCK_OWNER != 0 {
         cx.session.written_past_pages(request.node(), arg.offset, u64::from(arg.size));
+    } else if arg.flags & O_APPEND != 0 {
+        // It may have gone to another end than the kernel's.
+        cx.session.appended_elsewhere(request.node(), 0);
     }
     put(request.body(), 0, &WriteOut { size: arg.size, padding: 0 })
 }
