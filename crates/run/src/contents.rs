@@ -264,7 +264,9 @@ pub(crate) fn copy(
         if read == 0 {
             break;
         }
-        let wrote = write(to, &[IoSlice::new(&buffer[..read])], moved(to_at))?;
+        // Without a session the mount is dead too.
+        let wrote = write(to, &[IoSlice::new(&buffer[..read])], moved(to_at));
+        let wrote = wrote.unwrap_or(Err(libc::ENOTCONN));
         let written = wrote.as_ref().map_or(0, |written| *written as usize);
         // What was read and could not be written is read again.
         if written < read && from_at.is_none() {

@@ -199,7 +199,7 @@ pub(crate) fn reopen(file: &File) -> Result<i32, Errno> {
         let path = std::ffi::CStr::from_bytes_with_nul(place).map_err(|_| libc::EINVAL)?;
         let opened = kernel::open(path, flags)?;
         match kernel::identity(opened, c"") {
-            Ok((device, ino, _)) if (device, ino) == (file.mount.device, file.ino) => Ok(opened),
+            Ok(identity) if identity == (file.mount.device, file.ino) => Ok(opened),
             _ => {
                 kernel::close(opened);
                 Err(libc::ESTALE)

@@ -183,16 +183,15 @@ pub(crate) fn read_whole(path: &CStr) -> Result<Vec<u8>, Errno> {
     done.map(|()| text)
 }
 
-/// Filesystem, inode number and mode of a file: of an open one if the path is empty.
-pub(crate) fn identity(fd: i32, path: &CStr) -> Result<(u64, u64, u32), Errno> {
+/// Filesystem and inode number of a file: of an open one if the path is empty.
+pub(crate) fn identity(fd: i32, path: &CStr) -> Result<(u64, u64), Errno> {
     let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_DONT_SYNC;
-    let mask = libc::STATX_INO | libc::STATX_TYPE;
-    call!(SYS_statx, fd, path.as_ptr(), flags, mask, found.as_mut_ptr())?;
+    call!(SYS_statx, fd, path.as_ptr(), flags, libc::STATX_INO, found.as_mut_ptr())?;
     // SAFETY: the kernel has written all of it; and every value of its bytes is one.
     let found = unsafe { found.assume_init() };
     let device = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
-    Ok((device, found.stx_ino, found.stx_mode.into()))
+    Ok((device, found.stx_ino))
 }
 
 /// The working directory's path.

@@ -170,8 +170,8 @@ impl Dir {
         }
     }
 
-    #[allow(clippy::host_endian_bytes, reason = "the kernel's records")]
     /// The same by the descriptor, of which the mount lists with the same cookies.
+    #[allow(clippy::host_endian_bytes, reason = "the kernel's records")]
     fn fill_by_kernel(&mut self) -> Result<(), Errno> {
         files::settle(self.fd)?;
         if let Some(file) = self.file.take() {

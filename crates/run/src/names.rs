@@ -290,11 +290,13 @@ pub(crate) fn unlink(dir: i32, path: &[u8], flags: i32) -> Answer<()> {
     if flags & !libc::AT_REMOVEDIR != 0 {
         return None;
     }
-    settle_before_removal();
     at(Counted::unlink, (dir, path), |place, served| {
         let (who, remote) = (served.who(), &served.remote);
         answer(match flags & libc::AT_REMOVEDIR {
-            0 => remote.unlink(who, place.dir, &place.path),
+            0 => {
+                settle_before_removal();
+                remote.unlink(who, place.dir, &place.path)
+            }
             _ => remote.remove_dir(who, place.dir, &place.path),
         })
     })
@@ -323,7 +325,6 @@ pub(crate) fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer
     if flags & !(libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE) != 0 {
         return None;
     }
-    settle_before_removal();
     let to = place(to.0, to.1)?;
     at(Counted::rename, from, |place, served| {
         if place.mount.device != to.mount.device {
@@ -341,6 +342,7 @@ pub(crate) fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer
                 break;
             }
         }
+        settle_before_removal();
         answer(remote.rename(served.who(), place.dir, &place.path, to.dir, &to.path, how))
     })
 }

@@ -110,9 +110,7 @@ fn find_working() -> Working {
     };
     // Somebody may have renamed it: the kernel has the directory, not the path.
     match kernel::identity(libc::AT_FDCWD, c".") {
-        Ok((device, ino, _)) if (device, ino) == (mount.device, file.ino) => {
-            Working::In(Arc::new(file))
-        }
+        Ok(identity) if identity == (mount.device, file.ino) => Working::In(Arc::new(file)),
         _ => Working::Elsewhere,
     }
 }

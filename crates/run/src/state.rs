@@ -44,9 +44,10 @@ impl Drop for Inside {
 
 #[cold]
 fn raise_pending() {
-    let pending = PENDING.replace(0);
-    for signal in (1..64).filter(|signal| pending & 1 << signal != 0) {
-        crate::kernel::raise(signal);
+    // A handler may never return: what has not been raised stays.
+    while let pending @ 1.. = PENDING.get() {
+        PENDING.set(pending & (pending - 1));
+        crate::kernel::raise(pending.trailing_zeros() as i32);
     }
 }
 

@@ -5,7 +5,6 @@ use crate::{files, kernel, mounts, place, state};
 use libc::{gid_t, mode_t, pid_t, sighandler_t, siginfo_t, size_t, uid_t};
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Makes a child. All files become the mount's before: parent and child share positions and flags
@@ -84,12 +83,9 @@ pub(super) fn report() {
 /// Runs when the library is loaded: finds what must not be looked for later, in a signal handler or
 /// in a child.
 extern "C" fn begin() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        kernel::system_call();
-        // The program's output is its own. A panic here is a call that the kernel answers.
-        std::panic::set_hook(Box::new(|_| {}));
-    });
+    kernel::system_call();
+    // The program's output is its own. A panic here is a call that the kernel answers.
+    std::panic::set_hook(Box::new(|_| {}));
 }
 
 /// Runs when the program ends.

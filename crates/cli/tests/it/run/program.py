@@ -36,7 +36,7 @@ def work(n):
 ts = [threading.Thread(target=work, args=(n,)) for n in range(4)]; [t.start() for t in ts]; [t.join() for t in ts]
 print([len(open(f'th{n}').read()) for n in range(4)])
 log = os.open('log', os.O_WRONLY | os.O_CREAT)
-signal.signal(signal.SIGALRM, lambda *_: os.write(log, b'alarm')); signal.setitimer(signal.ITIMER_REAL, 0.001); signal.pause(); print(open('log').read()); os.close(log)
+signal.signal(signal.SIGALRM, lambda *_: os.write(log, b'alarm')); signal.raise_signal(signal.SIGALRM); print(open('log').read()); os.close(log)
 shutil.copytree('.', '../' + os.path.basename(os.getcwd()) + '/tree/copy', symlinks=True, ignore=shutil.ignore_patterns('tree')); print(len(os.listdir('tree/copy'))); shutil.rmtree('tree')
 with os.scandir('.') as it: print(sorted((e.name, e.is_dir(), e.stat(follow_symlinks=False).st_size) for e in it if not e.is_dir())[:5])
 fd = os.open('holes', os.O_RDWR | os.O_CREAT); os.pwrite(fd, b'x' * 10, 1 << 20); print(os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_END)); os.ftruncate(fd, 5); os.fsync(fd); print(os.pread(fd, 9, 0)); os.close(fd)
