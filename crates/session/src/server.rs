@@ -89,9 +89,8 @@ const _: () = assert!(UNSEEN_MAX.as_secs() > 2 * ATTACH_MAX.as_secs());
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// The socket's file is this server's to remove, if it is still the same.
+    /// The socket's file is this server's to remove.
     path: PathBuf,
-    socket: Option<(u64, u64)>,
 }
 
 /// The sessions of a server before this one. What they have open is held, and must be given back
@@ -273,8 +272,7 @@ impl Server {
             Ok(made) => made,
             Err(error) => return Err((error, sessions)),
         };
-        let (path, socket) = (path.to_owned(), identity(path));
-        let mut server = Server { shared, threads: Vec::new(), path, socket };
+        let mut server = Server { shared, threads: Vec::new(), path: path.to_owned() };
         // From here on they end with the server.
         let by_slot = sessions.into_iter().map(|session| (session.slot.number(), session));
         *server.shared.dormant.lock() = by_slot.collect();
@@ -363,10 +361,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // The name of a mount that is gone may be another's by now.
-        if identity(&self.path) == self.socket {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        let _ = std::fs::remove_file(&self.path);
         ring(&self.shared.end);
         self.shared.lookers.iter().for_each(|looker| ring(&looker.bell));
         for thread in self.threads.drain(..) {
@@ -410,12 +405,6 @@ fn secret() -> Option<[u64; 2]> {
     let (words, _) = bytes.as_chunks::<8>();
     let secret = [u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])];
     (read == Ok(bytes.len())).then_some(secret)
-}
-
-/// Filesystem and inode number of what is at a path.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    let found = rustix::fs::lstat(path).ok()?;
-    Some((found.st_dev, found.st_ino))
 }
 
 /// Makes the socket.

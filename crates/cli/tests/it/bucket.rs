@@ -213,6 +213,13 @@ fn a_replica_shows_what_its_owner_has_made_durable() {
     soon("shoal changes n | grep -q a/b/file; shoal ls -lR n | grep -q new; shoal du n >/dev/null");
     soon("mv m/a/b m/c && rm m/a/new && shoal sync m && soon 'test -e n/c/file -a ! -e n/a/new'");
     soon("soon 'shoal changes n | grep -q c/file'");
+    // The server of a mount that is gone may end when another has the number of its filesystem.
+    let late = shoal_fuse::server_pid(&scratch.path("n")).expect("a server");
+    scratch.shell(&format!("kill -STOP {late} && umount -l n")).ok();
+    scratch.shoal(["mount", "-o", "ro,follow=0.1", &url, "n"]).ok();
+    let ends =
+        format!("shoal ls n/c; kill -CONT {late}; soon '! test -e /proc/{late}'; shoal ls n/c");
+    assert_eq!(scratch.shell(&format!("{SOON}{ends}")).ok(), "file\nfile\n");
     scratch.shoal(["rm", "-r", "n/c"]).fails(1, &["n/c", "read-only"]);
     assert!(scratch.shoal(["info", "n"]).ok().contains("options"));
     assert!(scratch.shell("touch n/x").stderr().contains("Read-only file system"));

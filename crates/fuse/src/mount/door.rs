@@ -9,38 +9,7 @@ use shoal::raw::{Code, Error, Local, Result};
 use shoal_session::place::{default_socket, make_folder, own_link};
 use shoal_session::{Restored, Server};
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// A server of sessions, and the link by which its mount leads to it.
-pub(super) struct Opened {
-    /// Ends all sessions when it is dropped.
-    server: Option<Server>,
-    socket: PathBuf,
-    link: Option<PathBuf>,
-}
-
-impl Opened {
-    /// Leaves the sessions to another server, which makes the link anew.
-    pub(super) fn leave(mut self) {
-        self.link = None;
-        if let Some(server) = self.server.take() {
-            server.leave();
-        }
-    }
-}
-
-impl Drop for Opened {
-    fn drop(&mut self) {
-        // The number of this mount's filesystem may have become another's, and the link with it.
-        let is_own =
-            |link: &PathBuf| std::fs::read_link(link).is_ok_and(|socket| socket == self.socket);
-        if let Some(link) = self.link.as_ref().filter(|link| is_own(link)) {
-            // It is gone with its folder.
-            let _ = std::fs::remove_file(link);
-        }
-    }
-}
 
 impl Mount {
     /// Begins to serve sessions, if the options want it and there is a place for the socket.
@@ -60,7 +29,7 @@ impl Mount {
             Sessions::At(_) => true,
         };
         match self.door(session, options, restored) {
-            Ok(opened) => *self.door.lock() = Some(opened),
+            Ok(server) => *self.door.lock() = Some(server),
             Err(error) if is_wanted => return Err(error),
             Err(error) => tracing::info!(%error, "no sessions"),
         }
@@ -72,7 +41,7 @@ impl Mount {
         session: &Arc<Session>,
         options: &MountOptions,
         restored: Option<Restored>,
-    ) -> Result<Opened> {
+    ) -> Result<Server> {
         let io = |what: &str, error: std::io::Error| {
             Error::refused(Code::Io, format!("sessions: {what}: {error}"))
         };
@@ -82,10 +51,12 @@ impl Mount {
             let volume = session.views.keep();
             let socket = match &options.session {
                 Sessions::At(path) => path.clone(),
-                // The volume's own place is that of its owner.
-                _ if options.follows => own_link(device).ok_or_else(|| {
-                    Error::refused(Code::NotFound, "sessions: there is no place for a socket")
-                })?,
+                // The volume's own place is that of its owner. A name that nobody else has: a
+                // mount's number is another's as soon as it is gone, before its server has ended.
+                _ if options.follows => {
+                    let own = std::process::id();
+                    default_socket(&format!("{}.{device:x}.{own}", volume.info().id))?
+                }
                 Sessions::Auto | Sessions::Off => default_socket(&volume.info().id)?,
             };
             Ok((device, socket))
@@ -109,14 +80,14 @@ impl Mount {
             Some(restored) => Server::keep(&socket, door, restored)?,
             None => Server::start(&socket, door)?,
         };
-        let link = own_link(device).filter(|link| device != 0 && *link != socket);
-        if let Some(link) = &link {
-            make_folder(link).map_err(|error| io("folder of the link to the socket", error))?;
-            // One that a killed server has left.
-            let _ = std::fs::remove_file(link);
-            symlink(&socket, link).map_err(|error| io("link to the socket", error))?;
+        if let Some(link) = own_link(device).filter(|link| device != 0 && *link != socket) {
+            make_folder(&link).map_err(|error| io("folder of the link to the socket", error))?;
+            // That of a mount that is gone. Nobody removes a link but here: by the time its server
+            // ends it may be another mount's.
+            let _ = std::fs::remove_file(&link);
+            symlink(&socket, &link).map_err(|error| io("link to the socket", error))?;
         }
-        Ok(Opened { server: Some(server), socket, link })
+        Ok(server)
     }
 }
 

@@ -30,6 +30,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno as Os;
 use shoal::raw::{Code, Error, Ino, Result, Teller, Volume};
+use shoal_session::Server;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ pub struct Mount {
     /// Of a mount that follows a volume of another process.
     follower: Option<views::Follower>,
     /// Serves sessions.
-    door: Mutex<Option<door::Opened>>,
+    door: Mutex<Option<Server>>,
 }
 
 impl Mount {
@@ -162,7 +163,7 @@ impl Mount {
     /// Leaves all sessions to another server.
     fn leave_door(&self) {
         let door = self.door.lock().take();
-        door.into_iter().for_each(door::Opened::leave);
+        door.into_iter().for_each(Server::leave);
     }
 }
 
