@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::trees::{PATIENCE, is_large, path_of};
 use shoal::raw::{Attr, Code, Error, Ino, Local, Result, must_not_wait, refuse_to_wait};
 use shoal_session::{Calls, Changed, Counted, Host, Newest, Node, Owed, Told};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,6 +27,8 @@ thread_local! {
     static OWED: RefCell<Vec<Notice>> = const { RefCell::new(Vec::new()) };
     /// Directories and names of large trees that they have removed.
     static REMOVED: RefCell<Vec<(Ino, Box<[u8]>)>> = const { RefCell::new(Vec::new()) };
+    /// The client of this thread's call wants to be refused where the kernel knows the name.
+    static OR_KERNEL: Cell<bool> = const { Cell::new(false) };
     /// Names that the call of this thread changes, as it has announced.
     static NAMES: RefCell<Vec<Name>> = const { RefCell::new(Vec::new()) };
 }
@@ -128,6 +130,18 @@ impl Host for Door {
         uid == 0 || self.only.is_none_or(|only| only == uid)
     }
 
+    #[inline]
+    fn may_refuse(&self, is_wanted: bool) {
+        OR_KERNEL.set(is_wanted);
+    }
+
+    fn tell_states(&self, first: u64, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        // A view changes as a whole, and nobody is told before.
+        if let Behind::Own(_) = &self.volume {
+            self.session.views.keep().changes().tell_states(first, tell);
+        }
+    }
+
     fn retell(&self, changed: Changed<'_>) {
         if let Behind::Own(local) = &self.volume {
             local.tell_again(changed);
@@ -227,6 +241,9 @@ impl Told for Kernel {
 
     fn before_name(&self, dir: Ino, name: &[u8]) -> Result<()> {
         if self.0.known.has(dir) {
+            if OR_KERNEL.get() {
+                return Err(Code::Busy.into());
+            }
             let name = self.0.crossing.announce(dir, name)?;
             NAMES.with_borrow_mut(|names| names.push(name));
         }

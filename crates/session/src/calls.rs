@@ -54,8 +54,26 @@ pub struct How {
     pub mode: u32,
 }
 
+/// A wish for copies ([`Calls::copies`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CopyWish {
+    /// Entries, at most: of a directory with more there is no copy. At most
+    /// [`ENTRIES_MAX`](crate::copies::ENTRIES_MAX).
+    pub entries: u32,
+    /// With the attributes of the entries.
+    pub attributes: bool,
+    /// With the information which entries have extended attributes.
+    pub xattrs: bool,
+    /// Of the directories below too, each before those that follow it, while there is room.
+    pub below: bool,
+}
+
 /// Offset of a write that appends.
 pub const AT_END: u64 = u64::MAX;
+
+/// Bit beside those of a caller's umask: the client can ask the kernel of the mount instead, and wants
+/// `EBUSY` for a change of which the kernel would have to be told. That takes several times as long.
+pub const OR_KERNEL: u32 = 1 << 31;
 
 /// The effect of a call on the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +111,7 @@ pub type EachEntry<'c> = dyn FnMut(&DirEntry<'_>, Result<Stat>) -> bool + 'c;
 
 /// The types of the table, for what is made of it elsewhere.
 pub(crate) mod types {
-    pub(crate) use super::{EachEntry, How, Opened};
+    pub(crate) use super::{CopyWish, EachEntry, How, Opened};
     pub(crate) use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
     pub(crate) use shoal_engine::{
         Attr, BatchOp, Change, ChangeMark, Fallocate, Fields, Freshness, Handle, Ino, Listing,
@@ -331,6 +349,14 @@ macro_rules! table {
     74 change_tree Changes (
         dir: Node, change: &TreeChange, watch: &TreeWatch<'_>
     ) -> TreeChanged;
+    /// Copies a directory, or those of some names in it, and what is below, each as a listing would
+    /// find it, behind what is in `into` ([`crate::copies`]). Fewer than were wished for if there
+    /// are many entries, or if one cannot be read; nothing if the first has too many. Returns the
+    /// number of the volume's state that they are of; `None`: they cannot be kept, as the volume is
+    /// being changed, or its server cannot tell of changes.
+    76 copies Reads (
+        dir: Node, path: &[u8], names: &[&[u8]], wish: &CopyWish, into: &mut Vec<u8>
+    ) -> Option<u64>;
         }
     };
 }

@@ -252,6 +252,32 @@ macro_rules! by_hand {
             crate::client::change_tree(self, who, dir, change, watch)
         }
 
+        fn copies(
+            &self,
+            who: &Caller,
+            dir: Node,
+            path: &[u8],
+            names: &[&[u8]],
+            wish: &CopyWish,
+            into: &mut Vec<u8>,
+        ) -> Result<Option<u64>> {
+            let names = &names[..names.len().min(crate::wire::NAMES_MAX)];
+            self.0.call(
+                number::copies,
+                who,
+                |out| {
+                    crate::wire::Put::put(&((dir, path), *wish), out);
+                    names.iter().for_each(|name| crate::wire::Put::put(name, out));
+                },
+                |result| {
+                    let (copies, state) =
+                        result.take_rest().split_last_chunk().ok_or(shoal_engine::Code::Invalid)?;
+                    into.extend_from_slice(copies);
+                    Ok(Some(u64::from_le_bytes(*state)).filter(|state| *state > 0))
+                },
+            )
+        }
+
         fn entry(&self, who: &Caller, dir: Node, name: &[u8], ino: Ino) -> Result<Attr> {
             match self.find(who, dir, name, false) {
                 Ok(attr) if attr.ino == ino => Ok(attr),

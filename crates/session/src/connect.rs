@@ -11,6 +11,7 @@ use crate::memory::{CLOSED_MAX, LANES, Memory, ROOM};
 use crate::parking::{Next, Parking};
 use crate::peer::peer_of;
 use crate::place::links;
+use crate::shown::Shown;
 use crate::waiting::Wait;
 use crate::wire::{Reader, Take, Writer};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -124,7 +125,15 @@ struct Way {
     /// The server's user.
     uid: u32,
     /// Of a session that outlives its server.
-    kept: Option<KeptWelcome>,
+    kept: Option<Outliving>,
+}
+
+/// The parts of the way to a server which this session outlives.
+#[derive(Debug)]
+struct Outliving {
+    ticket: Ticket,
+    life: OwnedFd,
+    state: Shown,
 }
 
 /// A call of a lane, as it is sent.
@@ -167,7 +176,10 @@ fn dial(path: &Path, memory: &OwnedFd, ticket: Option<Ticket>) -> Result<(Way, W
     let mut welcome = hello::ask(&socket, memory, ticket)?;
     let (bells, kept) = (std::mem::take(&mut welcome.bells), welcome.kept.take());
     let bells = bells.into_iter().map(raised).collect();
-    let kept = kept.map(|kept| KeptWelcome { life: raised(kept.life), ..kept });
+    let outliving = |KeptWelcome { ticket, life, state }| -> Result<Outliving> {
+        Ok(Outliving { ticket, life: raised(life), state: Shown::of_server(state)? })
+    };
+    let kept = kept.map(outliving).transpose()?;
     Ok((Way { socket: raised(socket), bells, uid, kept }, welcome))
 }
 
@@ -292,6 +304,15 @@ impl Session {
     /// Returns whether the server has ended for good: no call is answered any more.
     pub fn is_lost(&self) -> bool {
         self.parking.has_ended()
+    }
+
+    /// The number of the volume's state: copies that have it ([`Calls::copies`]) hold, as long as it
+    /// is the same. `None`: the session cannot know.
+    ///
+    /// [`Calls::copies`]: crate::Calls::copies
+    pub fn state(&self) -> Option<u64> {
+        let way = self.way.read().unwrap_or_else(PoisonError::into_inner);
+        way.kept.as_ref().map(|kept| kept.state.number())
     }
 
     /// The user for whom the server makes calls.

@@ -22,11 +22,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Identifies the messages.
 const MAGIC: u64 = 0x5348_4f41_4c53_4553;
 /// Version of this protocol: of the memory, the lanes, and all rows. Both sides must have the same.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bells of a session, at most.
 pub const BELLS_MAX: usize = 8;
 /// Descriptors of a message, at most.
-const FILES_MAX: usize = BELLS_MAX + 1;
+const FILES_MAX: usize = BELLS_MAX + 2;
 /// The bytes that ring a bell: one, in the byte order of the machine.
 #[allow(clippy::host_endian_bytes, reason = "the kernel reads a number of this machine")]
 pub(crate) const RING: [u8; 8] = 1u64.to_ne_bytes();
@@ -53,6 +53,8 @@ pub struct KeptWelcome {
     pub ticket: Ticket,
     /// It hangs up when nobody serves, or will start a server.
     pub life: OwnedFd,
+    /// The page with the number of the volume's state.
+    pub state: OwnedFd,
 }
 
 /// The right to go on with a session at the next server.
@@ -150,7 +152,8 @@ pub fn ask(socket: impl AsFd, memory: impl AsFd, ticket: Option<Ticket>) -> Resu
         [] => None,
         ticket => {
             let ticket = Ticket::from_bytes(ticket).ok_or_else(strange)?;
-            Some(KeptWelcome { ticket, life: bells.pop().ok_or_else(strange)? })
+            let state = bells.pop().ok_or_else(strange)?;
+            Some(KeptWelcome { ticket, life: bells.pop().ok_or_else(strange)?, state })
         }
     };
     match bells.is_empty() {
@@ -192,8 +195,8 @@ pub fn take(socket: impl AsFd, others: &mut Vec<OwnedFd>) -> Result<(OwnedFd, Op
 }
 
 /// The parts of a server's answer: the volume, the number of its filesystem, the bells, and for a
-/// session that outlives its server a ticket with the descriptor that goes with it.
-pub type Answer<'a> = ([u8; 16], u64, &'a [BorrowedFd<'a>], Option<(Ticket, BorrowedFd<'a>)>);
+/// session that outlives its server a ticket with the descriptors that go with it.
+pub type Answer<'a> = ([u8; 16], u64, &'a [BorrowedFd<'a>], Option<(Ticket, [BorrowedFd<'a>; 2])>);
 
 /// Server: answers.
 ///
@@ -205,9 +208,9 @@ pub fn answer(socket: impl AsFd, outcome: Result<Answer<'_>, &Error>) -> Result<
         Ok((volume, device, bells, kept)) => {
             let mut rest = [&volume[..], &device.to_le_bytes()].concat();
             let mut files = bells.to_vec();
-            if let Some((ticket, life)) = kept {
+            if let Some((ticket, with)) = kept {
                 rest.extend_from_slice(&ticket.to_bytes());
-                files.push(life);
+                files.extend(with);
             }
             (0, rest, files)
         }

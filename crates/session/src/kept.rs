@@ -33,6 +33,7 @@
 
 use crate::memory::{LANES, Mapping};
 use crate::peer::Peer;
+use crate::shown::Shown;
 use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::pipe::PipeFlags;
@@ -163,6 +164,11 @@ pub struct KeptSessions {
     file: OwnedFd,
     /// A pipe: who has its second end serves, or will start a server.
     life: [OwnedFd; 2],
+    shown: Arc<Shown>,
+    /// The first number of the volume's state at this server.
+    first: u64,
+    /// The page of that, to be read by clients, and to be written.
+    state: [OwnedFd; 2],
     ring: Arc<RingMemory>,
     free: Mutex<Free>,
     /// Another server goes on: nothing is changed any more.
@@ -181,7 +187,9 @@ struct Free {
 }
 
 /// Number of descriptors that the next server needs.
-pub const FILES: usize = 3;
+pub const FILES: usize = 4;
+/// The same of servers before there were copies of directories.
+pub const FILES_BEFORE: usize = 3;
 
 fn failed(what: &str, error: impl std::fmt::Display) -> Error {
     Error::refused(Code::NoMemory, format!("memory of sessions: {what}: {error}"))
@@ -200,7 +208,7 @@ impl KeptSessions {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals).map_err(|os| failed("none", os))?;
         let life = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|os| failed("pipe", os))?;
-        let kept = KeptSessions::map([file, life.0, life.1], ring)?;
+        let kept = KeptSessions::map([file, life.0, life.1, Shown::make()?], ring)?;
         kept.words.words(0, 1)[0].store(MAGIC, Ordering::Release);
         Ok(Arc::new(kept))
     }
@@ -222,17 +230,31 @@ impl KeptSessions {
         }
     }
 
-    fn map([file, read, write]: [OwnedFd; FILES], ring: Arc<RingMemory>) -> Result<KeptSessions> {
+    fn map(files: [OwnedFd; FILES], ring: Arc<RingMemory>) -> Result<KeptSessions> {
+        let [file, read, write, state] = files;
         let words = Mapping::of(&file, FILE_BYTES, false)?;
+        let (shown, first) = Shown::begin(&state)?;
+        let (shown, state) = (Arc::new(shown), [Shown::to_read(state.as_fd())?, state]);
         let free =
             Free { slots: (0..SLOTS as u32).collect(), chunks: (0..CHUNKS as u32).collect() };
         let (life, free, left) = ([read, write], Mutex::new(free), AtomicBool::new(false));
-        Ok(KeptSessions { words, file, life, ring, free, left })
+        Ok(KeptSessions { words, file, life, shown, first, state, ring, free, left })
     }
 
     /// The descriptors that the next server needs.
     pub fn files(&self) -> [BorrowedFd<'_>; FILES] {
-        [self.file.as_fd(), self.life[0].as_fd(), self.life[1].as_fd()]
+        let [_, state] = &self.state;
+        [self.file.as_fd(), self.life[0].as_fd(), self.life[1].as_fd(), state.as_fd()]
+    }
+
+    /// The page with the number of the volume's state, and the number that this server begins with.
+    pub(crate) fn shown(&self) -> (&Arc<Shown>, u64) {
+        (&self.shown, self.first)
+    }
+
+    /// A descriptor of that page, for clients.
+    pub(crate) fn state(&self) -> BorrowedFd<'_> {
+        self.state[0].as_fd()
     }
 
     /// A descriptor that hangs up when nobody serves, or will start a server.
@@ -591,8 +613,8 @@ mod tests {
         slot.give_back(std::iter::empty());
         assert_eq!(next(&kept).find().len(), 1);
         let files = kept.files().map(|file| file.try_clone_to_owned().unwrap());
-        let [_, read, write] = files;
+        let [_, read, write, state] = files;
         let other = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
-        assert!(KeptSessions::of([other, read, write], kept.ring().clone()).is_err());
+        assert!(KeptSessions::of([other, read, write, state], kept.ring().clone()).is_err());
     }
 }

@@ -15,6 +15,8 @@
 //! | [`lane`], [`memory`], [`hello`] | the words that both sides share, where they lie, and how it
 //! begins
 //! |
+//! | [`copies`] | copies of directories, which hold until the volume changes |
+//! | `shown` | the number of the volume's state, where clients see it |
 //! | [`place`] | where the socket of a volume is |
 //! | `waiting` | how a thread waits that will soon be answered |
 //! | [`watch`] | which of the threads that serve a queue looks for what comes next |
@@ -48,6 +50,10 @@ pub mod hello;
 pub mod lane;
 pub mod memory;
 
+pub mod copies;
+
+mod shown;
+
 pub mod kept;
 mod noting;
 mod parking;
@@ -78,11 +84,12 @@ pub use about::{
     Trace, TracedRequest,
 };
 pub use calls::{
-    AT_END, Calls, ChangeFeed, EachEntry, Effect, FeedReader, How, Node, Opened, ROWS, Row,
-    TreeWatch,
+    AT_END, Calls, ChangeFeed, CopyWish, EachEntry, Effect, FeedReader, How, Node, OR_KERNEL,
+    Opened, ROWS, Row, TreeWatch,
 };
 pub use client::Remote;
 pub use connect::{Session, keep_descriptors_from};
+pub use copies::EntryCopy;
 pub use kept::{KeptSessions, OF_SESSIONS};
 pub use peer::{Peer, groups_of, peer_of};
 pub use serve::{Changed, Counted, Host, Owed};

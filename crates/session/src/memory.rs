@@ -74,10 +74,19 @@ impl Mapping {
     /// Maps the first `len` bytes of a file, which must be as long and stay so. A child of `fork`
     /// does not have the mapping unless it is `inherited`.
     pub(crate) fn of(file: impl AsFd, len: usize, inherited: bool) -> Result<Mapping> {
+        Mapping::with(file, len, ProtFlags::READ | ProtFlags::WRITE, inherited)
+    }
+
+    /// The same for words that are only read; a child of `fork` does not have it.
+    pub(crate) fn to_read(file: impl AsFd, len: usize) -> Result<Mapping> {
+        Mapping::with(file, len, ProtFlags::READ, false)
+    }
+
+    fn with(file: impl AsFd, len: usize, prot: ProtFlags, inherited: bool) -> Result<Mapping> {
         let failed = |os: rustix::io::Errno| {
             Error::refused(Code::NoMemory, format!("the memory of a session is not mapped: {os}"))
         };
-        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        let flags = MapFlags::SHARED;
         // SAFETY: a new mapping at an address that the kernel chooses, of a file that is as long
         // and stays so.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0) };

@@ -101,6 +101,13 @@ pub trait Host: Send + Sync + 'static {
     /// The call that this thread has begun was refused, as it would have had to wait, and has
     /// changed nothing: nothing is owed for it.
     fn refused(&self) {}
+    /// The client of the call that this thread is about to make could make it by the kernel too, and
+    /// wants `EBUSY` where that is faster: as the kernel would have to be told.
+    #[inline]
+    fn may_refuse(&self, _is_wanted: bool) {}
+    /// Tells the number of the volume's state from now on, beginning with `first`, to whoever keeps
+    /// copies of directories; without it nobody can keep any.
+    fn tell_states(&self, _first: u64, _tell: Box<dyn Fn(u64) + Send + Sync>) {}
     /// Returns whether somebody watches the load of sessions.
     #[inline]
     fn is_watched(&self) -> bool {
@@ -346,6 +353,7 @@ impl Client {
             }
             number::end_changes => self.feeds.end(u32::take(&mut args)?),
             number::change_tree => self.change_tree(gate, who, &mut args, &mut out),
+            number::copies => copies(gate, who, &mut args, &mut out),
             _ => answer_plain(gate, who, &mut args, &mut out),
         };
         done.map(|()| (0, 0))
@@ -585,6 +593,27 @@ fn list(
         close(gate.calls, opened.node);
     }
     listed
+}
+
+fn copies(
+    gate: &mut Gate<'_>,
+    who: &Caller,
+    args: &mut Reader<'_>,
+    out: &mut Writer<'_>,
+) -> Result<()> {
+    let ((dir, path), wish): ((Node, &[u8]), CopyWish) = Take::take(args)?;
+    let mut names: Vec<&[u8]> = Vec::new();
+    while !args.is_at_end() {
+        if names.len() == NAMES_MAX {
+            return Err(too_many("names", NAMES_MAX));
+        }
+        names.push(Take::take(args)?);
+    }
+    let dir = dir.admit(gate)?;
+    let state = gate.calls.copies(who, dir, path, &names, &wish, out.buffer())?;
+    // Known at the end; 0: there is none.
+    state.unwrap_or(0).put(out);
+    Ok(())
 }
 
 fn list_into(

@@ -1,6 +1,6 @@
 //! A session at its server: the lanes of a client, and what is under way in them.
 
-use crate::calls::{Node, number as row};
+use crate::calls::{Node, OR_KERNEL, number as row};
 use crate::connect::{BECOME, PART, REST, word};
 use crate::feeds::Feeds;
 use crate::kept::{Asked, Made, Slot};
@@ -407,6 +407,7 @@ impl Served {
     }
 
     fn caller(&self, (who, umask): (u32, u32)) -> Result<Caller> {
+        self.client.host.may_refuse(umask & OR_KERNEL != 0);
         let known = self.callers.lock().get(who as usize).cloned();
         Ok(Caller { umask: umask & 0o777, ..known.ok_or(Code::Invalid)? })
     }

@@ -273,6 +273,11 @@ impl Server {
             Err(error) => return Err((error, sessions)),
         };
         let mut server = Server { shared, threads: Vec::new(), path: path.to_owned() };
+        if let Some(kept) = &server.shared.kept {
+            let (shown, first) = kept.shown();
+            let shown = shown.clone();
+            server.shared.host.tell_states(first, Box::new(move |number| shown.raise(number)));
+        }
         // From here on they end with the server.
         let by_slot = sessions.into_iter().map(|session| (session.slot.number(), session));
         *server.shared.dormant.lock() = by_slot.collect();
@@ -569,9 +574,9 @@ impl Shared {
         let flags = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP;
         let watched = epoll::modify(&self.door, &session.socket, data, flags);
         let bells: Vec<_> = session.bells.iter().map(AsFd::as_fd).collect();
-        let life = session.slot().map(|slot| slot.kept().life());
+        let with = session.slot().map(|slot| [slot.kept().life(), slot.kept().state()]);
         let told = watched.and_then(|()| {
-            let kept = ticket.zip(life);
+            let kept = ticket.zip(with);
             hello::answer(&session.socket, Ok((volume, self.host.device(), &bells, kept)))
         });
         if told.is_err() {

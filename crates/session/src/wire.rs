@@ -7,7 +7,7 @@
 use crate::about::{
     Fact, Group, HardLink, HardLinks, Load, Metric, Operation, ScrubStep, Trace, TracedRequest,
 };
-use crate::calls::{How, Node, Opened};
+use crate::calls::{CopyWish, How, Node, Opened};
 use shoal_engine::{
     Attr, BatchOp, Caller, Change, ChangeKind, ChangeMark, ChangedName, Code, Cookies, Corrupt,
     DeviceFailure, DirEntry, Error, Fallocate, Fields, FileKind, Filter, Freshness, Generation,
@@ -174,6 +174,11 @@ impl<'a> Writer<'a> {
         self.bytes[self.begin] = byte;
     }
 
+    /// The buffer, to append to.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.bytes
+    }
+
     /// Takes back what was written behind the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(self.begin + len);
@@ -278,13 +283,14 @@ structs! {
     HardLink { dir, generation, path }
     HardLinks { ino, generation, is_top, links, next }
     OrphanInfo { ino, state, slot, held, size, bytes, path }
+    CopyWish { entries, attributes, xattrs, below }
 }
 
 /// Nanoseconds of a second.
 const NANOSECONDS: u32 = 1_000_000_000;
 
 /// Words of attributes: a listing has many, so they are put and taken at once.
-const STAT_WORDS: usize = 14;
+pub(crate) const STAT_WORDS: usize = 14;
 
 /// Puts two numbers into a word.
 #[inline]

@@ -97,12 +97,15 @@ impl Store {
     /// read-only.
     pub fn begin_in_memory(&self) -> Txn<'_> {
         invariant!(self.options.read_only, "changes of a writable volume are journaled");
-        self.enter(true, RecordKind { index: 0, name: "in memory", bytes_max: u32::MAX })
+        self.enter(true, RecordKind::in_memory())
     }
 
     #[inline]
     fn enter(&self, in_memory: bool, kind: RecordKind) -> Txn<'_> {
         let in_flight = self.quiesce.enter();
+        if kind.ends_copies {
+            self.states.change();
+        }
         cold::entered();
         let record = RECORD.with(|cell| std::mem::take(&mut *cell.borrow_mut()));
         let (epoch, failed) = (self.epoch(), None);

@@ -23,6 +23,7 @@ mod quiesce;
 mod read;
 mod record;
 mod removed;
+mod states;
 
 mod backup_superblock;
 mod intents;
@@ -82,5 +83,6 @@ pub use removed::{CHUNK_MAX, CHUNKS, RemovedChunk, RemovedHeader, RemovedName, R
 pub use room::Room;
 pub use roots::{Root, RootTrees, Roots};
 pub use salvage::{LostKind, LostObject, Salvaged, salvage};
+pub use states::States;
 pub use store::{Store, StoreOptions};
 pub use usage_image::{UsageImage, with_remedy};

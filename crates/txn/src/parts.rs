@@ -9,6 +9,7 @@ use crate::quiesce::Quiesce;
 use crate::record::Largest;
 use crate::removed::RemovedNames;
 use crate::roots::{RootParts, Roots};
+use crate::states::States;
 use crate::store::{JournalSegments, Published, Store, StoreOptions};
 use shoal_base::counters::Counters;
 use shoal_base::fork::Origin;
@@ -83,6 +84,7 @@ impl Parts {
             journal: OnceLock::new(),
             ring: OnceLock::new(),
             quiesce: Quiesce::default(),
+            states: States::default(),
             epoch: AtomicU64::new(checkpoint.epoch + 1),
             failed: OnceLock::new(),
             checkpoint_lsn: AtomicU64::new(checkpoint.lsn.0),

@@ -76,6 +76,11 @@ impl Quiesce {
         }
     }
 
+    /// Returns whether no transaction is in flight.
+    pub fn is_quiet(&self) -> bool {
+        self.in_flight.iter().all(|count| count.load(Ordering::SeqCst) == 0)
+    }
+
     #[inline]
     fn leave(&self, shard: usize) {
         self.in_flight[shard].fetch_sub(1, Ordering::SeqCst);
@@ -94,8 +99,7 @@ impl Quiesce {
         let end = Instant::now() + ADMIT_MAX;
         while *waiting > 0 && !self.admitted.wait_until(&mut waiting, end).timed_out() {}
         self.active.store(true, Ordering::SeqCst);
-        let in_flight = || self.in_flight.iter().any(|n| n.load(Ordering::SeqCst) != 0);
-        while in_flight() && !planted::is(Defect::QuiesceIgnored) {
+        while !self.is_quiet() && !planted::is(Defect::QuiesceIgnored) {
             self.left.wait(&mut waiting);
         }
         Quiesced(self)

@@ -22,18 +22,31 @@ pub struct RecordKind {
     pub name: &'static str,
     /// Largest record in bytes, at most [`RECORD_MAX`].
     pub bytes_max: u32,
+    /// Copies of what was read before it do not hold after it ([`crate::States`]).
+    pub ends_copies: bool,
 }
 
 impl RecordKind {
     /// Maximum number of kinds.
     pub const COUNT: usize = 32;
 
+    /// The kind of what is not journaled.
+    pub(crate) const fn in_memory() -> RecordKind {
+        RecordKind { index: 0, name: "in memory", bytes_max: u32::MAX, ends_copies: true }
+    }
+
+    /// The same for changes after which copies still hold.
+    #[must_use]
+    pub const fn beside_copies(self) -> RecordKind {
+        RecordKind { ends_copies: false, ..self }
+    }
+
     /// Makes a kind whose records have at most `bytes_max` bytes. Does not compile if the journal
     /// of the smallest volume could not take such a record.
     pub const fn new(index: u8, name: &'static str, bytes_max: usize) -> RecordKind {
         assert!(bytes_max <= RECORD_MAX, "a record that does not fit in a batch");
         assert!((index as usize) < RecordKind::COUNT);
-        RecordKind { index, name, bytes_max: bytes_max as u32 }
+        RecordKind { index, name, bytes_max: bytes_max as u32, ends_copies: true }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::quiesce::Quiesce;
 use crate::record::{Largest, RecordKind};
 use crate::removed::RemovedNames;
 use crate::roots::{Root, Roots};
+use crate::states::States;
 use shoal_base::counters::Counters;
 use shoal_base::fork::Origin;
 use shoal_base::sync::{
@@ -94,6 +95,8 @@ pub struct Store {
     /// Memory of the journal's ring, if it is to outlive the process.
     pub(crate) ring: OnceLock<Arc<RingMemory>>,
     pub(crate) quiesce: Quiesce,
+    /// The number of the state, for copies of what is read.
+    pub states: States,
     pub(crate) epoch: AtomicU64,
     pub(crate) failed: OnceLock<Arc<str>>,
     pub(crate) published: Mutex<Published>,

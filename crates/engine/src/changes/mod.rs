@@ -107,6 +107,19 @@ impl Changes<'_> {
     pub fn is_newer(self, mark: &ChangeMark) -> bool {
         self.0.store.lsn() > mark.lsn
     }
+
+    /// Tells the numbers of the volume's state from now on to whoever keeps copies of what it reads
+    /// ([`shoal_txn::States`]), beginning with `first`, which must be above all that were told
+    /// before. `tell` may be called from several threads, out of order: the highest number counts.
+    pub fn tell_states(self, first: u64, tell: impl Fn(u64) + Send + Sync + 'static) {
+        self.0.store.states.tell(first, tell);
+    }
+
+    /// Returns the number of the volume's state for a copy that is about to be read; it holds until
+    /// a higher number is told. `None`: it cannot be kept.
+    pub fn keep_state(self) -> Option<u64> {
+        self.0.store.keep_state()
+    }
 }
 
 /// Checks that a mark can be continued, now that `now` would be made.

@@ -37,7 +37,7 @@ use crate::transport::{Threads, apart};
 use parking_lot::Mutex;
 use rustix::io::Errno as Os;
 use shoal::raw::{Code, Error, Ino, Local, Outside, Result, RingMemory, Volume};
-use shoal_session::kept::FILES as SESSION_FILES;
+use shoal_session::kept::{FILES as SESSION_FILES, FILES_BEFORE};
 use shoal_session::{KeptSessions, Restored};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,9 +45,11 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Version of [`Handed::state`] without memory of sessions, and with it.
+/// Version of [`Handed::state`] without memory of sessions, with it, and with that of servers before
+/// there were copies of directories, whose sessions end.
 const VERSION: &str = "1";
-const VERSION_SESSIONS: &str = "2";
+const VERSION_SESSIONS: &str = "3";
+const VERSION_SESSIONS_BEFORE: &str = "2";
 /// Longest wait for requests in work before a server is replaced.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -65,8 +67,8 @@ pub struct Handed {
 struct Parameters {
     max_write: u32,
     can_expire: bool,
-    /// The first descriptors are of the memory of sessions.
-    has_sessions: bool,
+    /// The first descriptors are of the memory of sessions: so many.
+    session_files: usize,
 }
 
 /// Process and memory that outlive a server.
@@ -95,8 +97,8 @@ impl Connection {
         sessions: Option<Arc<KeptSessions>>,
     ) -> Connection {
         let (pause, session) = (Pause::default(), None);
-        let has_sessions = sessions.is_some();
-        let parameters = Parameters { has_sessions, ..parameters };
+        let session_files = if sessions.is_some() { SESSION_FILES } else { 0 };
+        let parameters = Parameters { session_files, ..parameters };
         Connection { parameters, descriptors, pause, session, sessions }
     }
 
@@ -178,16 +180,14 @@ impl Mount {
         let top = top(&volume, options)?;
         let calls = Calls::inherited(keeper.ring.clone());
         let mut descriptors = handed.descriptors;
-        let sessions = match parameters.has_sessions {
-            false => make_sessions(options, keeper),
-            true if descriptors.len() <= SESSION_FILES => {
-                return Err(Error::refused(Code::Invalid, "descriptors of the mount are missing"));
-            }
-            true => {
-                let mut files = descriptors.drain(..SESSION_FILES);
-                let files = std::array::from_fn(|_| files.next().expect("as many"));
-                Some(KeptSessions::of(files, keeper.ring.clone())?)
-            }
+        if descriptors.len() <= parameters.session_files {
+            return Err(Error::refused(Code::Invalid, "descriptors of the mount are missing"));
+        }
+        let files: Vec<OwnedFd> = descriptors.drain(..parameters.session_files).collect();
+        let sessions = match files.try_into() {
+            Ok(files) => Some(KeptSessions::of(files, keeper.ring.clone())?),
+            // There were none, or those of before, which end.
+            Err(_) => make_sessions(options, keeper),
         };
         let connection = Connection::new(parameters, descriptors, sessions);
         begin((volume, top), dir, options, (calls, keeper.pid), connection, true)
@@ -232,7 +232,11 @@ impl Mount {
 
 impl std::fmt::Display for Parameters {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let version = if self.has_sessions { VERSION_SESSIONS } else { VERSION };
+        let version = match self.session_files {
+            0 => VERSION,
+            FILES_BEFORE => VERSION_SESSIONS_BEFORE,
+            _ => VERSION_SESSIONS,
+        };
         write!(f, "{version} {} {}", self.max_write, u8::from(self.can_expire))
     }
 }
@@ -242,14 +246,19 @@ impl Parameters {
         let mut words = line.split(' ');
         let parsed = match (words.next(), words.next(), words.next(), words.next()) {
             (
-                Some(version @ (VERSION | VERSION_SESSIONS)),
+                Some(version @ (VERSION | VERSION_SESSIONS | VERSION_SESSIONS_BEFORE)),
                 Some(max_write),
                 Some(expire @ ("0" | "1")),
                 None,
             ) => {
                 let max_write = max_write.parse().ok().filter(|bytes| *bytes <= MAX_WRITE);
-                let (can_expire, has_sessions) = (expire == "1", version == VERSION_SESSIONS);
-                max_write.map(|max_write| Parameters { max_write, can_expire, has_sessions })
+                let can_expire = expire == "1";
+                let session_files = match version {
+                    VERSION_SESSIONS => SESSION_FILES,
+                    VERSION_SESSIONS_BEFORE => FILES_BEFORE,
+                    _ => 0,
+                };
+                max_write.map(|max_write| Parameters { max_write, can_expire, session_files })
             }
             _ => None,
         };
@@ -279,7 +288,7 @@ fn shake_hands(device: &OwnedFd, options: &MountOptions) -> Result<Parameters> {
     };
     let agreed = offer.answer(device, &wish)?;
     let can_expire = agreed.has(HAS_EXPIRE_ONLY);
-    Ok(Parameters { max_write: agreed.max_write, can_expire, has_sessions: false })
+    Ok(Parameters { max_write: agreed.max_write, can_expire, session_files: 0 })
 }
 
 /// Makes all descriptors of a connection, its own first.
@@ -466,11 +475,11 @@ mod tests {
 
     #[test]
     fn parameters_are_read_as_they_were_written_and_nothing_else() {
-        for has_sessions in [false, true] {
-            let parameters = Parameters { max_write: 1 << 20, can_expire: true, has_sessions };
+        for session_files in [0, FILES_BEFORE, SESSION_FILES] {
+            let parameters = Parameters { max_write: 1 << 20, can_expire: true, session_files };
             assert_eq!(Parameters::parse(&parameters.to_string()).unwrap(), parameters);
         }
-        for bad in ["", "3 1048576 1", "1 1048577 1", "1 x 1", "1 4096 2", "1 4096 1 1", "1 4096"] {
+        for bad in ["", "4 1048576 1", "1 1048577 1", "1 x 1", "1 4096 2", "1 4096 1 1", "1 4096"] {
             assert!(Parameters::parse(bad).unwrap_err().code() == Code::Invalid, "{bad}");
         }
     }

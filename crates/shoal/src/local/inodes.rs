@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
 /// Permissions to list a directory, and to search it.
-const LIST: u32 = 4;
-const SEARCH: u32 = 1;
+pub(super) const LIST: u32 = 4;
+pub(super) const SEARCH: u32 = 1;
 
 impl Local {
     pub(super) fn set_attributes(

@@ -13,6 +13,7 @@
 
 mod about;
 mod batch;
+mod copies;
 mod find;
 mod inodes;
 pub(crate) mod metrics;
@@ -26,8 +27,8 @@ use shoal_engine::{
     XattrFlags,
 };
 use shoal_session::{
-    Calls, ChangeFeed, Changed, Control, EachEntry, Fact, FeedReader, HardLinks, How, Load, Metric,
-    Node, Opened, Operation, ScrubStep, Told, Trace, TreeWatch,
+    Calls, ChangeFeed, Changed, Control, CopyWish, EachEntry, Fact, FeedReader, HardLinks, How,
+    Load, Metric, Node, Opened, Operation, ScrubStep, Told, Trace, TreeWatch,
 };
 use std::sync::Arc;
 use std::thread;
@@ -516,6 +517,17 @@ impl Calls for Local {
     ) -> Result<TreeChanged> {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         self.volume.tree_changes().change_tree(who, ino_of(dir), change, threads, watch)
+    }
+    fn copies(
+        &self,
+        who: &Caller,
+        dir: Node,
+        path: &[u8],
+        names: &[&[u8]],
+        wish: &CopyWish,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<u64>> {
+        self.copy_trees(who, (ino_of(dir), path), names, wish, into)
     }
     fn entry(&self, _: &Caller, _: Node, _: &[u8], ino: Ino) -> Result<Attr> {
         self.volume.attributes().getattr(ino)

@@ -31,6 +31,9 @@ impl Host for Open {
     fn calls(&self) -> &dyn Calls {
         &self.local
     }
+    fn tell_states(&self, first: u64, tell: Box<dyn Fn(u64) + Send + Sync>) {
+        self.volume.changes().tell_states(first, tell);
+    }
     fn may_enter(&self, _: u32) -> bool {
         !self.refused.load(Ordering::Relaxed)
     }

@@ -7,15 +7,19 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-use shoal::raw::{Caller, Code, Local, RingMemory};
+use shoal::raw::{
+    Attr, Caller, Code, Cookies, Fields, Filter, Listing, Local, RingMemory, XattrFlags,
+};
 use shoal_session::calls::AT_END;
+use shoal_session::copies::{behind, entry_at, take_dir};
 use shoal_session::fuzzing::{
     AGAIN, ANSWER, CALL, FAILED, LEN, NUMBER, PART, REST, STATE, UMASK, WHO, number_of, put,
 };
 use shoal_session::hello::{self, Ticket, Welcome};
 use shoal_session::lane::{Door, is_answered};
 use shoal_session::memory::{CLOSED_MAX, FILE_BYTES, LANES, Memory, ROOM};
-use shoal_session::{Calls, How, KeptSessions, Node, Remote, Restored, Server, Session};
+use shoal_session::wire::Reader;
+use shoal_session::{Calls, CopyWish, How, KeptSessions, Node, Remote, Restored, Server, Session};
 use shoal_skip::wait_until;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -304,6 +308,94 @@ fn words_that_change_at_any_moment_hurt_nobody_else() {
 #[test]
 fn words_that_change_at_any_moment_hurt_nobody_else_over_servers() {
     write_into(Scene::kept());
+}
+
+/// A tree as its copies have it: each directory, with its entries in order.
+fn copied(bytes: &[u8]) -> Vec<(Attr, Vec<String>)> {
+    let (mut from, mut found) = (Reader::new(bytes), Vec::new());
+    while !from.is_at_end() {
+        let (attr, entries) = take_dir(&mut from).unwrap();
+        let (mut at, mut shown) = (0, Vec::new());
+        while at < entries.len() {
+            let entry = entry_at(entries, at).unwrap();
+            let name = String::from_utf8_lossy(entry.name);
+            shown.push(format!("{name} {:?} {} {:?}", entry.ino, entry.cookie, entry.attr()));
+            at = behind(entries, at).unwrap();
+        }
+        found.push((attr, shown));
+    }
+    found
+}
+
+#[test]
+fn copies_are_as_listings_and_hold_until_anybody_changes_the_volume() {
+    let scene = Scene::kept();
+    let connect = || Remote(Session::connect(&scene.place()).unwrap());
+    let (session, other) = (connect(), connect());
+    let who = session.0.caller().clone();
+    for dir in ["a/b/c", "a/e", "f"] {
+        session.make_dirs(&who, Node::TOP, dir.as_bytes(), 0o755).unwrap();
+        for n in 0..20 {
+            let path = format!("{dir}/{n}");
+            session.put(&who, Node::TOP, path.as_bytes(), NEW, path.as_bytes()).unwrap();
+        }
+    }
+    session
+        .set_xattr(&who, Node::TOP, b"f/7", true, b"user.k", b"v", XattrFlags::default())
+        .unwrap();
+    let all = CopyWish { entries: 1000, attributes: true, xattrs: true, below: true };
+    let copy = |path: &[u8], names: &[&[u8]], wish: &CopyWish| {
+        let mut bytes = Vec::new();
+        let state = session.copies(&who, Node::TOP, path, names, wish, &mut bytes).unwrap();
+        (state.expect("nobody changes it"), bytes)
+    };
+    let (state, bytes) = copy(b"", &[], &all);
+    let dirs = copied(&bytes);
+    assert_eq!(dirs.len(), 6, "the top, a, b, c, e, f");
+    for (attr, shown) in &dirs {
+        let mut listed = Vec::new();
+        let listing = Listing { cookies: Cookies::ALL, want: Fields::ALL, filter: Filter::new() };
+        let local = Local::new(scene.host.volume.clone());
+        local
+            .list(&who, Node(attr.ino.0), b"", attr.ino, &listing, &mut |entry, stat| {
+                let (name, attr) = (String::from_utf8_lossy(entry.name), stat.unwrap().attr());
+                listed.push(format!("{name} {:?} {} {attr:?}", entry.ino, entry.cookie));
+                true
+            })
+            .unwrap();
+        assert_eq!(*shown, listed, "{:?}", attr.ino);
+        assert_eq!(*attr, local.attr(&who, Node(attr.ino.0)).unwrap());
+    }
+    // Parts of it: those of names, and as many as there is room for.
+    assert_eq!(copied(&copy(b"a", &[b"e", b"none", b"b"], &all).1).len(), 3);
+    assert_eq!(copied(&copy(b"a", &[], &CopyWish { below: false, ..all }).1).len(), 1);
+    assert_eq!(copied(&copy(b"f", &[], &CopyWish { entries: 19, ..all }).1).len(), 0);
+    let some = copied(&copy(b"", &[], &CopyWish { entries: 30, ..all }).1);
+    assert!(some.iter().map(|(_, shown)| shown.len()).sum::<usize>() <= 30 && some.len() < 6);
+    assert_eq!((&some[0], &some[1]), (&dirs[0], &dirs[1]), "in the order of a walk");
+    let none = session.copies(&who, Node::TOP, b"f/1", &[], &all, &mut Vec::new());
+    assert!(none.unwrap_err().is(Code::NotDirectory));
+
+    // Reading ends no copy, not even where it renews the time of access.
+    assert_eq!(session.0.state(), Some(state));
+    other.get(&who, Node::TOP, b"f/1", &mut Vec::new()).unwrap();
+    assert_eq!((session.0.state(), copy(b"", &[], &all).0), (Some(state), state));
+    // A change of another session does, and of the process that has the volume.
+    other.put(&who, Node::TOP, b"f/1", NEW, b"changed").unwrap();
+    assert!(session.0.state() > Some(state));
+    let (second, _) = copy(b"", &[], &all);
+    assert_eq!(session.0.state(), Some(second));
+    let local = Local::new(scene.host.volume.clone());
+    local.unlink(&who, Node::TOP, b"f/2").unwrap();
+    drop(local);
+    assert!(session.0.state() > Some(second));
+    let (third, _) = copy(b"", &[], &all);
+    // So does another server.
+    let scene = scene.next();
+    assert!(session.0.state() > Some(third));
+    session.find(&who, Node::TOP, b"f/1", true).unwrap();
+    drop((session, other));
+    scene.end();
 }
 
 /// A client attaches with tickets that it has not got, or again and again; and with its own, while

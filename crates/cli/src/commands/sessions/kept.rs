@@ -26,7 +26,7 @@ use crate::keeping;
 use crate::rings;
 
 /// Identifies the memory of sessions in an estate, with its version.
-const STATE: &str = "sessions 1";
+const STATE: &str = "sessions 2";
 
 /// Serves a volume for the keeper that has started this process. `begin_log` begins the log: what
 /// fails before that is said in one line.
