@@ -8,11 +8,11 @@ use crate::kernel::{self, Errno};
 use crate::mounts::{Mount, Served};
 use crate::state::{self, Counted};
 use arc_swap::ArcSwapOption;
-use shoal_engine::Rights;
+use shoal_engine::{Attr, Ino, Rights};
 use shoal_session::{Calls, Node};
 use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Descriptors from this number on are the kernel's alone.
@@ -35,7 +35,12 @@ const TOKENS: &[u8] = b"/.shoal-open/";
 #[derive(Debug)]
 pub(crate) struct File {
     pub mount: Arc<Mount>,
-    pub node: Node,
+    /// Its node at the server; a directory that has been answered from a copy has none yet.
+    pub node: OnceLock<Node>,
+    /// Number of the volume's state in which it was opened; 0: unknown.
+    pub known: u64,
+    /// Its attributes then.
+    pub attr: Attr,
     pub ino: u64,
     /// That of the directory above, of a directory.
     pub parent: u64,
@@ -50,8 +55,8 @@ pub(crate) struct File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if let Some(served) = self.mount.served() {
-            let _ = served.remote.close(served.who(), self.node);
+        if let (Some(served), Some(node)) = (self.mount.served(), self.node.get()) {
+            let _ = served.remote.close(served.who(), *node);
         }
     }
 }
@@ -60,6 +65,54 @@ impl File {
     /// The session; `None`: it has been lost.
     pub(crate) fn served(&self) -> Option<&Served> {
         self.mount.served()
+    }
+
+    /// Its node at the server, which is opened now if it is a directory that has none; `None`: it has
+    /// been removed meanwhile, or cannot be reached any more.
+    #[inline]
+    pub(crate) fn node(&self) -> Option<Node> {
+        self.node.get().copied().or_else(|| self.open_node())
+    }
+
+    /// Its attributes, if they are as they were.
+    pub(crate) fn attr(&self, served: &Served) -> Option<Attr> {
+        let holds = self.known != 0 && served.copies.holds(served, self.known, self.ino);
+        holds.then_some(self.attr)
+    }
+
+    /// It is a directory that has been removed since it was answered from a copy: nobody holds it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.known != 0 && self.served().is_some() && self.node().is_none()
+    }
+
+    #[cold]
+    fn open_node(&self) -> Option<Node> {
+        let served = self.served()?;
+        let remote = &served.remote;
+        let open = |path: &[u8]| {
+            let opened = remote.open_dir(served.who(), served.top, path).ok()?;
+            if opened.attr.ino.0 == self.ino {
+                return Some(opened.node);
+            }
+            let _ = remote.close(served.who(), opened.node);
+            None
+        };
+        let below = |path: &[u8]| path.get(self.mount.point.len() + 1..).map(<[u8]>::to_vec);
+        // It may have been renamed since.
+        let opened = below(&self.path).and_then(|path| open(&path));
+        let opened = opened.or_else(|| {
+            other_paths(self).iter().filter_map(|path| below(path)).find_map(|path| open(&path))
+        })?;
+        if self.node.set(opened).is_err() {
+            // Another thread was faster.
+            let _ = remote.close(served.who(), opened);
+        }
+        self.node.get().copied()
+    }
+
+    /// It is a directory that was opened as a place alone (`O_PATH`).
+    pub(crate) fn is_place(&self) -> bool {
+        self.flags & libc::O_PATH != 0
     }
 
     pub(crate) fn may_read(&self) -> bool {
@@ -162,6 +215,9 @@ fn settle_file(fd: i32) -> Result<(), Errno> {
     let _errno = kernel::KeepErrno::here();
     let Some(file) = get(fd) else { return Ok(()) };
     let opened = reopen(&file)?;
+    if let Some(served) = file.served().filter(|_| !state::is_interrupted()) {
+        served.copies.read(file.ino);
+    }
     kernel::seek(opened, file.position.load(Ordering::Acquire));
     let mut replaced = become_kernels(fd, opened);
     // Copies of the descriptor share its position.
@@ -233,7 +289,10 @@ fn other_paths(file: &File) -> Vec<Vec<u8>> {
     if served.top != Node::TOP {
         return Vec::new();
     }
-    let found = served.remote.links(served.who(), file.node, None, 0);
+    let found = match file.node.get() {
+        Some(node) => served.remote.links(served.who(), *node, None, 0),
+        None => served.remote.links(served.who(), Node::TOP, Some(Ino(file.ino)), 0),
+    };
     let links = found.map(|found| found.links).unwrap_or_default();
     links.into_iter().map(|link| [&file.mount.point[..], &link.path].concat()).collect()
 }
@@ -246,7 +305,7 @@ fn token(file: &File) -> Option<CString> {
         (_, true) => Rights::WRITE,
         _ => Rights::READ,
     };
-    let token = served.remote.share(served.who(), file.node, b"", rights, TOKEN).ok()?;
+    let token = served.remote.share(served.who(), file.node()?, b"", rights, TOKEN).ok()?;
     CString::new([&file.mount.point[..], TOKENS, token.to_string().as_bytes()].concat()).ok()
 }
 

@@ -40,6 +40,15 @@ extern "C" fn missing() -> isize {
     -1
 }
 
+/// Returns the milliseconds of a clock that is read without a system call, and is a few late.
+#[inline]
+pub(crate) fn coarse_milliseconds() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place for a time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
+    time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000
+}
+
 pub(crate) fn set_errno(errno: Errno) {
     // SAFETY: the C library's place of the error of this thread.
     unsafe { *libc::__errno_location() = errno };

@@ -40,6 +40,7 @@ mod files;
 mod place;
 
 mod contents;
+mod copies;
 mod listing;
 mod names;
 

@@ -1,6 +1,7 @@
 //! Listings of directories: the C library's `DIR`, of directories that a session has open.
 
 use crate::answer::Answer;
+use crate::copies::Copy;
 use crate::files::{self, File};
 use crate::kernel::Errno;
 use crate::state::{Counted, count};
@@ -24,6 +25,8 @@ pub(crate) struct Dir {
     file: Option<Arc<File>>,
     /// Entries that have been listed: the next one is at `at`.
     held: Vec<Entry>,
+    /// A copy, and the place in it of what comes after them.
+    copy: Option<(Arc<Copy>, usize)>,
     names: Vec<u8>,
     at: usize,
     /// Cookie of the entry that was returned last, 0 at the beginning.
@@ -57,13 +60,14 @@ pub(crate) unsafe fn is_ours(pointer: *const Dir) -> bool {
 
 /// Opens the directory of a descriptor for listing; `None`: the C library is to do it.
 pub(crate) fn open(fd: i32) -> Option<*mut Dir> {
-    let file = files::get(fd).filter(|file| file.is_dir)?;
+    let file = files::get(fd).filter(|file| file.is_dir && !file.is_place())?;
     file.served()?;
     let dir = Dir {
         mark: MARK,
         fd,
         file: Some(file),
         held: Vec::new(),
+        copy: None,
         names: Vec::new(),
         at: 0,
         last: 0,
@@ -94,24 +98,41 @@ impl Dir {
             }
         }
         let Some(entry) = self.held.get(self.at).copied() else {
-            return Ok(std::ptr::null_mut());
+            return Ok(self.copied());
         };
         self.at += 1;
-        self.last = entry.cookie;
         let (begin, len) = (entry.name.0 as usize, usize::from(entry.name.1));
-        let name = &self.names[begin..begin + len];
-        let out = &mut self.entry;
-        out.d_ino = entry.ino;
-        out.d_off = entry.cookie;
-        out.d_type = entry.kind;
-        let header = std::mem::offset_of!(libc::dirent64, d_name);
-        out.d_reclen = (header + len + 1).next_multiple_of(8) as u16;
-        for (to, from) in out.d_name.iter_mut().zip(name.iter().chain(&[0])) {
-            *to = *from as libc::c_char;
-        }
-        Ok(&raw mut self.entry)
+        self.last = entry.cookie;
+        Ok(put(&mut self.entry, &self.names[begin..begin + len], &entry))
     }
 
+    /// Returns the next entry of the copy.
+    fn copied(&mut self) -> *mut libc::dirent64 {
+        let Some((copy, at)) = &mut self.copy else { return std::ptr::null_mut() };
+        let Some(found) = copy.at(*at) else { return std::ptr::null_mut() };
+        *at += 1;
+        let (kind, cookie) = (found.kind as u8, found.cookie as i64);
+        let entry = Entry { ino: found.ino.0, cookie, kind, name: (0, 0) };
+        self.last = cookie;
+        put(&mut self.entry, found.name, &entry)
+    }
+}
+
+/// Puts an entry into its room.
+#[inline]
+fn put(out: &mut libc::dirent64, name: &[u8], entry: &Entry) -> *mut libc::dirent64 {
+    out.d_ino = entry.ino;
+    out.d_off = entry.cookie;
+    out.d_type = entry.kind;
+    let header = std::mem::offset_of!(libc::dirent64, d_name);
+    out.d_reclen = (header + name.len() + 1).next_multiple_of(8) as u16;
+    for (to, from) in out.d_name.iter_mut().zip(name.iter().chain(&[0])) {
+        *to = *from as libc::c_char;
+    }
+    out
+}
+
+impl Dir {
     /// Cookie of the entry that was returned last.
     pub(crate) fn position(&self) -> i64 {
         self.last
@@ -121,6 +142,7 @@ impl Dir {
     pub(crate) fn seek(&mut self, cookie: i64) {
         self.held.clear();
         self.names.clear();
+        self.copy = None;
         (self.at, self.last, self.is_all) = (0, cookie.max(0), false);
     }
 
@@ -143,12 +165,25 @@ impl Dir {
         if after < DOTS {
             self.hold(b"..", file.parent, libc::DT_DIR, DOTS);
         }
+        let copy = served.copies.list(served, || file.node(), file.ino, after == 0);
+        if let Some(copy) = copy {
+            let at = copy.behind(after as u64);
+            self.copy = Some((copy, at));
+            count(Counted::list, true);
+            self.is_all = true;
+            return Some(Ok(()));
+        }
+        if file.is_gone() {
+            self.is_all = true;
+            self.held.clear();
+            return Some(Ok(()));
+        }
         let cookies = shoal_engine::Cookies::ALL.after(after as u64);
         let listing = Listing { cookies, want: Fields::NONE, filter: Filter::default() };
         let mut stopped = false;
         let listed = served.remote.list(
             served.who(),
-            file.node,
+            file.node()?,
             b"",
             Ino(file.ino),
             &listing,

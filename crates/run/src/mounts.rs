@@ -1,8 +1,9 @@
 //! The mounts of Shoal that this process sees, and their sessions.
 
+use crate::copies::Copies;
 use crate::kernel;
 use shoal_engine::{Caller, Ino};
-use shoal_session::{Calls, Node, Remote, Session, keep_descriptors_from};
+use shoal_session::{Calls, Node, OR_KERNEL, Remote, Session, keep_descriptors_from};
 use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -44,12 +45,21 @@ pub(crate) struct Served {
     pub top_ino: Ino,
     /// The caller, without its umask.
     who: Caller,
+    /// Copies of directories.
+    pub copies: Copies,
+    /// The directory of which the last name was the kernel's to take away.
+    pub kernels: AtomicU64,
 }
 
 impl Served {
     /// The caller of a call that makes nothing.
     pub(crate) fn who(&self) -> &Caller {
         &self.who
+    }
+
+    /// The caller of one that takes a name away, which the kernel can do faster where it knows it.
+    pub(crate) fn remover(&self) -> Caller {
+        Caller { umask: OR_KERNEL, ..self.who.clone() }
     }
 
     /// The caller of one that makes a file: with the umask.
@@ -258,7 +268,14 @@ impl Mount {
                 (opened.node, opened.attr.ino)
             }
         };
-        Some(Served { remote, top, top_ino, who })
+        Some(Served {
+            remote,
+            top,
+            top_ino,
+            who,
+            copies: Copies::default(),
+            kernels: AtomicU64::new(0),
+        })
     }
 }
 

@@ -6,8 +6,10 @@ use crate::kernel::{self, Errno};
 use crate::mounts::Served;
 use crate::place::{self, Place, open_file, place};
 use crate::state::{Counted, count};
-use shoal_engine::{Attr, Code, FileKind, RenameFlags, SetAttr, SetTime, Time, XattrFlags};
-use shoal_session::{Calls, How, Opened};
+use shoal_engine::{Attr, Code, FileKind, Ino, RenameFlags, SetAttr, SetTime, Time, XattrFlags};
+use shoal_session::{Calls, How, Node};
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 /// Flags of an opening that a session has, or that mean nothing for its files.
 const KNOWN: i32 = libc::O_ACCMODE
@@ -20,6 +22,7 @@ const KNOWN: i32 = libc::O_ACCMODE
     | libc::O_NONBLOCK
     | libc::O_NOFOLLOW
     | libc::O_DIRECTORY
+    | libc::O_PATH
     | LARGEFILE;
 /// `O_LARGEFILE`, which the C library has as 0 where all files may be large, and old programs have
 /// not.
@@ -28,12 +31,8 @@ pub(crate) const LARGEFILE: i32 = match cfg!(target_arch = "aarch64") {
     false => 0o100_000,
 };
 /// Flags for the opening alone, which `F_GETFL` does not show.
-const FOR_OPENING: i32 = libc::O_CREAT
-    | libc::O_EXCL
-    | libc::O_TRUNC
-    | libc::O_CLOEXEC
-    | libc::O_NOCTTY
-    | libc::O_NOFOLLOW;
+const FOR_OPENING: i32 =
+    libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOCTTY;
 /// Permission to list a directory.
 const LIST: u32 = 4;
 
@@ -45,9 +44,42 @@ fn at<T>(
 ) -> Answer<T> {
     let place = place(dir, path)?;
     let served = place.served()?;
-    let answered = call(&place, served);
+    let mut answered = call(&place, served);
+    if answered.is_none() && place.is_gone() {
+        answered = Some(Err(libc::ENOENT));
+    }
     count(what, answered.is_some());
     answered
+}
+
+/// Attributes of what a place leads to.
+fn find_at(place: &Place<'_>, served: &Served, follow: bool) -> Answer<Attr> {
+    match served.copies.find(place, served, follow) {
+        Some(found) => Some(found.ok_or(libc::ENOENT)),
+        None => {
+            let find = |dir, path: &[u8]| served.remote.find(served.who(), dir, path, follow);
+            answer(place.read(served, find, drop)?)
+        }
+    }
+}
+
+/// Attributes of an open file.
+fn find_file(what: Counted, fd: i32) -> Answer<(Attr, u64)> {
+    let file = files::get(fd)?;
+    let find = |file: &File, served: &Served| {
+        let copied = match file.is_dir {
+            true => served.copies.attr(served, Ino(file.ino)),
+            false => file.attr(served),
+        };
+        let found = match copied {
+            Some(attr) => Ok(attr),
+            None if file.is_gone() => return Some(Err(libc::ESTALE)),
+            None => served.remote.attr(served.who(), file.node()?),
+        };
+        count(what, found.is_ok());
+        answer(found.map(|attr| (attr, file.mount.device)))
+    };
+    find(&file, file.served()?)
 }
 
 /// Attributes of what a path leads to.
@@ -57,8 +89,7 @@ fn find(at_path: (i32, &[u8]), follow: bool) -> Answer<(Attr, u64)> {
         if place.is_top() {
             return None;
         }
-        let found = served.remote.find(served.who(), place.dir, &place.path, follow);
-        answer(found.map(|attr| (attr, place.mount.device)))
+        find_at(place, served, follow).map(|found| found.map(|attr| (attr, place.mount.device)))
     })
 }
 
@@ -77,11 +108,8 @@ pub(crate) fn stat(dir: i32, path: &[u8], flags: i32) -> Answer<libc::stat> {
 
 /// As `fstat`.
 pub(crate) fn stat_file(fd: i32) -> Answer<libc::stat> {
-    open_file(fd, |file, served| {
-        let found = served.remote.attr(served.who(), file.node);
-        count(Counted::stat, found.is_ok());
-        answer(found.map(|attr| answer::stat(&attr, file.mount.device)))
-    })
+    let found = find_file(Counted::stat, fd)?;
+    Some(found.map(|(attr, device)| answer::stat(&attr, device)))
 }
 
 /// As `statx`.
@@ -100,11 +128,8 @@ pub(crate) fn statx(dir: i32, path: &[u8], flags: i32, mask: u32) -> Answer<libc
         if flags & libc::AT_EMPTY_PATH == 0 {
             return None;
         }
-        return open_file(dir, |file, served| {
-            let found = served.remote.attr(served.who(), file.node);
-            count(Counted::statx, found.is_ok());
-            answer(found.map(|attr| answer::statx(&attr, file.mount.device)))
-        });
+        let found = find_file(Counted::statx, dir)?;
+        return Some(found.map(|(attr, device)| answer::statx(&attr, device)));
     }
     let found = find((dir, path), flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
     Some(found.map(|(attr, device)| answer::statx(&attr, device)))
@@ -113,8 +138,13 @@ pub(crate) fn statx(dir: i32, path: &[u8], flags: i32, mask: u32) -> Answer<libc
 /// As `openat`.
 pub(crate) fn open(dir: i32, path: &[u8], flags: i32, mode: u32) -> Answer<i32> {
     let access = flags & libc::O_ACCMODE;
-    // A file that is opened for neither has special meanings.
-    if flags & !KNOWN != 0 || access == libc::O_ACCMODE {
+    // A file that is opened for neither has special meanings, and one that is a place alone can be
+    // anything but a directory, too.
+    let is_place = flags & libc::O_PATH != 0;
+    if flags & !KNOWN != 0
+        || access == libc::O_ACCMODE
+        || is_place && flags & libc::O_DIRECTORY == 0
+    {
         return None;
     }
     let writes = access != libc::O_RDONLY;
@@ -138,26 +168,28 @@ pub(crate) fn open(dir: i32, path: &[u8], flags: i32, mode: u32) -> Answer<i32> 
             true => open_dir(place, served, flags),
             false => open_regular(place, served, flags, mode),
         }?;
-        let opened = match opened {
+        let Opened { node, known, attr } = match opened {
             Ok(opened) => opened,
             Err(errno) => return Some(Err(errno)),
         };
-        let is_dir = opened.attr.kind == FileKind::Directory;
-        let parent = if is_dir { parent_of(place, served, &opened) } else { 0 };
+        let is_dir = attr.kind == FileKind::Directory;
+        let parent = if is_dir { parent_of(place, served, &attr) } else { 0 };
         let file = File {
             mount: place.mount.clone(),
-            node: opened.node,
-            ino: opened.attr.ino.0,
+            node,
+            known,
+            attr,
+            ino: attr.ino.0,
             parent,
             is_dir,
             flags: flags & !FOR_OPENING | LARGEFILE,
             position: 0.into(),
             path,
         };
-        if !may_reopen(served, &opened.attr, flags) {
+        if !may_reopen(served, &attr, flags) {
             // A list of access that new files inherit has made it so: the kernel makes it again.
             if flags & libc::O_EXCL != 0 {
-                let _ = served.remote.unlink(served.who(), place.dir, &place.path);
+                let _ = served.remote.unlink(served.who(), place.dir()?, &place.path);
             }
             return None;
         }
@@ -187,26 +219,44 @@ fn may_open(served: &Served, bits: u32, flags: i32) -> bool {
     served.who().uid == 0 || bits & wanted == wanted
 }
 
+/// What was opened.
+struct Opened {
+    node: OnceLock<Node>,
+    /// As of a [`File`].
+    known: u64,
+    attr: Attr,
+}
+
+impl Opened {
+    fn of(opened: shoal_session::Opened, known: Option<u64>) -> Opened {
+        let known = known.unwrap_or(0);
+        Opened { node: opened.node.into(), known, attr: opened.attr }
+    }
+}
+
 fn open_dir(place: &Place<'_>, served: &Served, flags: i32) -> Answer<Opened> {
     let who = served.who();
+    if let Some((attr, known)) = served.copies.open_dir(place, served) {
+        return Some(Ok(Opened { node: OnceLock::new(), known, attr }));
+    }
     // A symlink is followed by the call below.
     if flags & libc::O_NOFOLLOW != 0 {
-        let found = served.remote.find(who, place.dir, &place.path, false);
-        match answer(found)? {
+        match find_at(place, served, false)? {
             Ok(attr) if attr.kind == FileKind::Directory => {}
             Ok(_) => return None,
             Err(errno) => return Some(Err(errno)),
         }
     }
-    let opened = match answer(served.remote.open_dir(who, place.dir, &place.path))? {
+    let opened = match answer(served.remote.open_dir(who, place.dir()?, &place.path))? {
         Ok(opened) => opened,
         Err(errno) => return Some(Err(errno)),
     };
-    if who.uid != 0 && served.remote.access(who, opened.node, b"", LIST).is_err() {
+    let is_place = flags & libc::O_PATH != 0;
+    if who.uid != 0 && !is_place && served.remote.access(who, opened.node, b"", LIST).is_err() {
         let _ = served.remote.close(who, opened.node);
         return None;
     }
-    Some(Ok(opened))
+    Some(Ok(Opened::of(opened, None)))
 }
 
 /// Opens what is most probably a regular file.
@@ -225,24 +275,33 @@ fn open_regular(place: &Place<'_>, served: &Served, flags: i32, mode: u32) -> An
     // Of a name that must not be a symlink: what is there, to be compared with what is opened.
     let mut seen = None;
     if flags & libc::O_NOFOLLOW != 0 && !how.create_new {
-        match served.remote.find(served.who(), place.dir, &place.path, false) {
+        match find_at(place, served, false)? {
             Ok(attr) if matches!(attr.kind, FileKind::Regular | FileKind::Directory) => {
                 seen = Some(attr.ino);
             }
-            Err(error) if error.is(Code::NotFound) && !create => return Some(Err(libc::ENOENT)),
+            Err(libc::ENOENT) if !create => return Some(Err(libc::ENOENT)),
             _ => return None,
         }
     }
     // For others than the superuser the kernel has rules of its own on files of others in
     // directories for all (protected_regular).
     if create && !new && served.who().uid != 0 {
-        let found = served.remote.find(served.who(), place.dir, &place.path, true);
-        if found.is_ok_and(|attr| attr.uid != served.who().uid) {
+        let found = find_at(place, served, true);
+        if found.is_some_and(|found| found.is_ok_and(|attr| attr.uid != served.who().uid)) {
             return None;
         }
     }
     let who = if create { &served.maker() } else { served.who() };
-    let opened = match served.remote.open_file(who, place.dir, &place.path, how) {
+    let open = |dir, path: &[u8]| served.remote.open_file(who, dir, path, how);
+    let close = |opened: shoal_session::Opened| {
+        let _ = served.remote.close(who, opened.node);
+    };
+    let known = served.copies.number(served).filter(|_| !how.write && !create);
+    let opened = match how.write || create {
+        true => open(place.dir()?, &place.path),
+        false => place.read(served, open, close)?,
+    };
+    let opened = match opened {
         Err(error) if error.is(Code::IsDirectory) && !how.write && !create => {
             return open_dir(place, served, flags);
         }
@@ -255,33 +314,40 @@ fn open_regular(place: &Place<'_>, served: &Served, flags: i32, mode: u32) -> An
         let _ = served.remote.close(who, opened.node);
         return None;
     }
-    Some(Ok(opened))
+    Some(Ok(Opened::of(opened, known)))
 }
 
 /// Inode number of the directory above another one.
-fn parent_of(place: &Place<'_>, served: &Served, opened: &Opened) -> u64 {
-    if opened.attr.ino == served.top_ino {
-        return opened.attr.ino.0;
+fn parent_of(place: &Place<'_>, served: &Served, attr: &Attr) -> u64 {
+    if attr.ino == served.top_ino {
+        return attr.ino.0;
     }
     let plain = !place.path.contains(&b'/') && !matches!(&*place.path, b"." | b"..");
-    if plain && opened.attr.nlink > 0 && place.path.first() != Some(&b'.') {
+    if plain && attr.nlink > 0 && place.path.first() != Some(&b'.') {
         return place.dir_ino;
+    }
+    if let Some(parent) = place.above().filter(|_| *place.path == *b"." && attr.nlink > 0) {
+        return parent;
     }
     let above = place.absolute();
     let rest = above.get(place.mount.point.len() + 1..).unwrap_or_default();
     let Some(cut) = rest.iter().rposition(|byte| *byte == b'/') else { return served.top_ino.0 };
+    if let Some(ino) = served.copies.ino_of(served, served.top_ino.0, &rest[..cut]) {
+        return ino;
+    }
     let found = served.remote.find(served.who(), served.top, &rest[..cut], true);
-    found.map_or(opened.attr.ino.0, |attr| attr.ino.0)
+    found.map_or(attr.ino.0, |above| above.ino.0)
 }
 
 /// As `faccessat` with `AT_EACCESS`, which is the same for a process that has one user.
 pub(crate) fn access(dir: i32, path: &[u8], mask: i32) -> Answer<()> {
     at(Counted::access, (dir, path), |place, served| {
         let mask = u32::try_from(mask).ok()?;
-        answer(match mask {
-            0 => served.remote.find(served.who(), place.dir, &place.path, true).map(drop),
-            _ => served.remote.access(served.who(), place.dir, &place.path, mask),
-        })
+        if mask == 0 {
+            return find_at(place, served, true).map(|found| found.map(drop));
+        }
+        let may = |dir, path: &[u8]| served.remote.access(served.who(), dir, path, mask);
+        answer(place.read(served, may, drop)?)
     })
 }
 
@@ -291,14 +357,23 @@ pub(crate) fn unlink(dir: i32, path: &[u8], flags: i32) -> Answer<()> {
         return None;
     }
     at(Counted::unlink, (dir, path), |place, served| {
-        let (who, remote) = (served.who(), &served.remote);
-        answer(match flags & libc::AT_REMOVEDIR {
+        let is_plain = !place.path.contains(&b'/');
+        // The kernel knows it still, most probably.
+        if is_plain && served.kernels.load(Ordering::Relaxed) == place.dir_ino {
+            return None;
+        }
+        let (who, remote) = (&served.remover(), &served.remote);
+        let done = match flags & libc::AT_REMOVEDIR {
             0 => {
                 settle_before_removal();
-                remote.unlink(who, place.dir, &place.path)
+                remote.unlink(who, place.dir()?, &place.path)
             }
-            _ => remote.remove_dir(who, place.dir, &place.path),
-        })
+            _ => remote.remove_dir(who, place.dir()?, &place.path),
+        };
+        if is_plain && done.as_ref().is_err_and(|error| error.is(Code::Busy)) {
+            served.kernels.store(place.dir_ino, Ordering::Relaxed);
+        }
+        answer(done)
     })
 }
 
@@ -333,7 +408,7 @@ pub(crate) fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer
         let remote = &served.remote;
         // A directory may be the working directory of a program, whose path the kernel knows by
         // its own names alone: it must do that itself.
-        for (dir, path) in [(place.dir, &place.path), (to.dir, &to.path)] {
+        for (dir, path) in [(place.dir()?, &place.path), (to.dir()?, &to.path)] {
             let found = remote.find(served.who(), dir, path, false);
             if found.is_ok_and(|attr| attr.kind == FileKind::Directory) {
                 return None;
@@ -343,7 +418,14 @@ pub(crate) fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer
             }
         }
         settle_before_removal();
-        answer(remote.rename(served.who(), place.dir, &place.path, to.dir, &to.path, how))
+        answer(remote.rename(
+            &served.remover(),
+            place.dir()?,
+            &place.path,
+            to.dir()?,
+            &to.path,
+            how,
+        ))
     })
 }
 
@@ -351,7 +433,7 @@ pub(crate) fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> Answer
 pub(crate) fn mkdir(dir: i32, path: &[u8], mode: u32) -> Answer<()> {
     at(Counted::mkdir, (dir, path), |place, served| {
         let who = served.maker();
-        let made = answer(served.remote.make_dir(&who, place.dir, &place.path, mode & 0o1777))?;
+        let made = answer(served.remote.make_dir(&who, place.dir()?, &place.path, mode & 0o1777))?;
         Some(made.map(|made| drop(served.remote.close(&who, made.node))))
     })
 }
@@ -362,7 +444,7 @@ pub(crate) fn mknod(dir: i32, path: &[u8], mode: u32, device: u64) -> Answer<()>
         let device = answer::kernel_device(device);
         // No type means a regular file.
         let mode = if mode & libc::S_IFMT == 0 { mode | libc::S_IFREG } else { mode };
-        answer(served.remote.make_node(&served.maker(), place.dir, &place.path, mode, device))
+        answer(served.remote.make_node(&served.maker(), place.dir()?, &place.path, mode, device))
             .map(|made| made.map(drop))
     })
 }
@@ -373,7 +455,7 @@ pub(crate) fn symlink(target: &[u8], dir: i32, path: &[u8]) -> Answer<()> {
         return None;
     }
     at(Counted::symlink, (dir, path), |place, served| {
-        answer(served.remote.symlink(&served.maker(), place.dir, &place.path, target))
+        answer(served.remote.symlink(&served.maker(), place.dir()?, &place.path, target))
             .map(|made| made.map(drop))
     })
 }
@@ -389,7 +471,7 @@ pub(crate) fn link(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> Answer<(
         if place.mount.device != to.mount.device || served.who().uid != 0 {
             return None;
         }
-        answer(served.remote.link(served.who(), place.dir, &place.path, to.dir, &to.path))
+        answer(served.remote.link(served.who(), place.dir()?, &place.path, to.dir()?, &to.path))
             .map(|made| made.map(drop))
     })
 }
@@ -397,14 +479,15 @@ pub(crate) fn link(from: (i32, &[u8]), to: (i32, &[u8]), flags: i32) -> Answer<(
 /// As `readlinkat`: the target, which the caller cuts.
 pub(crate) fn readlink(dir: i32, path: &[u8]) -> Answer<Vec<u8>> {
     at(Counted::readlink, (dir, path), |place, served| {
-        answer(served.remote.read_link(served.who(), place.dir, &place.path))
+        let read = |dir, path: &[u8]| served.remote.read_link(served.who(), dir, path);
+        answer(place.read(served, read, drop)?)
     })
 }
 
 /// Changes attributes of what a path leads to.
 pub(crate) fn set(what: Counted, at_path: (i32, &[u8]), follow: bool, set: SetAttr) -> Answer<()> {
     at(what, at_path, |place, served| {
-        let done = served.remote.set_attr(served.who(), place.dir, &place.path, follow, set);
+        let done = served.remote.set_attr(served.who(), place.dir()?, &place.path, follow, set);
         answer(done).map(|done| done.map(drop))
     })
 }
@@ -419,7 +502,7 @@ pub(crate) fn set_file(what: Counted, fd: i32, set: SetAttr) -> Answer<()> {
         {
             return None;
         }
-        let done = served.remote.set_attr(served.who(), file.node, b"", true, set);
+        let done = served.remote.set_attr(served.who(), file.node()?, b"", true, set);
         count(what, done.is_ok());
         answer(done).map(|done| done.map(drop))
     })
@@ -462,10 +545,10 @@ fn of<T>(
 ) -> Answer<T> {
     match of {
         Of::Path(path, follow) => at(Counted::xattr, (libc::AT_FDCWD, path), |place, served| {
-            call(served, place.dir, &place.path, follow)
+            call(served, place.dir()?, &place.path, follow)
         }),
         Of::File(fd) => open_file(fd, |file, served| {
-            let answered = call(served, file.node, b"", true);
+            let answered = call(served, file.node()?, b"", true);
             count(Counted::xattr, answered.is_some());
             answered
         }),
@@ -482,8 +565,22 @@ fn fill(value: Vec<u8>, into: &mut [u8]) -> Result<isize, Errno> {
     Ok(value.len() as isize)
 }
 
+/// Returns whether a copy says that there is no extended attribute at all.
+fn has_no_xattrs(object: Of<'_>) -> bool {
+    let Of::Path(path, _) = object else { return false };
+    let none = at(Counted::xattr, (libc::AT_FDCWD, path), |place, served| {
+        served.copies.has_no_xattrs(place, served).then_some(Ok(()))
+    });
+    none.is_some()
+}
+
 /// As `getxattr`.
 pub(crate) fn xattr(object: Of<'_>, name: &[u8], into: &mut [u8]) -> Answer<isize> {
+    // The kernel says of others whether there are such.
+    let is_usual = [&b"user."[..], b"security.", b"system.posix_acl_", b"trusted."];
+    if is_usual.iter().any(|class| name.starts_with(class)) && has_no_xattrs(object) {
+        return Some(Err(libc::ENODATA));
+    }
     of(object, |served, node, path, follow| {
         let found = answer(served.remote.xattr(served.who(), node, path, follow, name))?;
         Some(found.and_then(|value| fill(value, into)))
@@ -492,6 +589,9 @@ pub(crate) fn xattr(object: Of<'_>, name: &[u8], into: &mut [u8]) -> Answer<isiz
 
 /// As `listxattr`.
 pub(crate) fn xattrs(object: Of<'_>, into: &mut [u8]) -> Answer<isize> {
+    if has_no_xattrs(object) {
+        return Some(Ok(0));
+    }
     of(object, |served, node, path, follow| {
         let found = answer(served.remote.xattrs(served.who(), node, path, follow))?;
         Some(found.and_then(|names| fill(names, into)))

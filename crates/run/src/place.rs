@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub(crate) struct Place<'p> {
     pub mount: Arc<Mount>,
-    pub dir: Node,
     /// Relative; not empty.
     pub path: Cow<'p, [u8]>,
     /// Inode number of the directory.
@@ -24,7 +23,7 @@ pub(crate) struct Place<'p> {
 #[derive(Debug)]
 enum From {
     /// It is that of the mount.
-    Mount,
+    Mount(Node),
     File(Arc<File>),
 }
 
@@ -34,15 +33,70 @@ impl Place<'_> {
         self.mount.served()
     }
 
+    /// The directory at the server; `None`: it is gone.
+    pub(crate) fn dir(&self) -> Option<Node> {
+        match &self.from {
+            From::Mount(top) => Some(*top),
+            From::File(file) => file.node(),
+        }
+    }
+
+    /// Inode number of the directory above the one that the path begins at, if that was opened from
+    /// another one.
+    pub(crate) fn above(&self) -> Option<u64> {
+        match &self.from {
+            From::File(file) if file.parent != file.ino => Some(file.parent),
+            _ => None,
+        }
+    }
+
+    /// The directory has been removed, and nothing is in it.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(&self.from, From::File(file) if file.is_gone())
+    }
+
+    /// The place for a call that reads: a node and a path. For a directory that has no node yet, its
+    /// path, if that leads to it; then with the number of the volume's state in which it does. A
+    /// result holds if the state has that number still.
+    pub(crate) fn to_read(&self, served: &Served) -> Option<(Node, Cow<'_, [u8]>, Option<u64>)> {
+        if let From::File(file) = &self.from
+            && file.node.get().is_none()
+            && served.remote.0.state() == Some(file.known)
+            && let Some(above) = file.path.get(self.mount.point.len() + 1..)
+        {
+            let path = [above, b"/", &self.path].concat();
+            if path.len() < PATH_MAX {
+                return Some((served.top, path.into(), Some(file.known)));
+            }
+        }
+        Some((self.dir()?, Cow::Borrowed(&self.path), None))
+    }
+
+    /// Makes a call that reads, at the place.
+    pub(crate) fn read<T>(
+        &self,
+        served: &Served,
+        call: impl Fn(Node, &[u8]) -> shoal_engine::Result<T>,
+        give_back: impl FnMut(T),
+    ) -> Option<shoal_engine::Result<T>> {
+        let (node, path, known) = self.to_read(served)?;
+        let done = call(node, &path);
+        if known.is_none_or(|known| served.remote.0.state() == Some(known)) {
+            return Some(done);
+        }
+        done.into_iter().for_each(give_back);
+        Some(call(self.dir()?, &self.path))
+    }
+
     /// It is the directory that is mounted, named as such.
     pub(crate) fn is_top(&self) -> bool {
-        matches!(self.from, From::Mount) && *self.path == *b"."
+        matches!(self.from, From::Mount(_)) && *self.path == *b"."
     }
 
     /// The absolute path.
     pub(crate) fn absolute(&self) -> Vec<u8> {
         let above = match &self.from {
-            From::Mount => &self.mount.point,
+            From::Mount(_) => &self.mount.point,
             From::File(file) => &file.path,
         };
         match &*self.path {
@@ -100,7 +154,9 @@ fn find_working() -> Working {
     };
     let file = File {
         mount: mount.clone(),
-        node: opened.node,
+        node: opened.node.into(),
+        known: 0,
+        attr: opened.attr,
         ino: opened.attr.ino.0,
         parent: opened.attr.ino.0,
         is_dir: true,
@@ -131,7 +187,7 @@ pub(crate) fn place(dir: i32, path: &[u8]) -> Option<Place<'_>> {
             let (mount, rest) = mounts::of_path(path)?;
             let (top, ino) = mount.served().map(|served| (served.top, served.top_ino.0))?;
             let path = if rest.is_empty() { b"." } else { rest };
-            Some(Place { mount, dir: top, path: path.into(), dir_ino: ino, from: From::Mount })
+            Some(Place { mount, path: path.into(), dir_ino: ino, from: From::Mount(top) })
         }
         _ => {
             let file = match dir {
@@ -142,8 +198,8 @@ pub(crate) fn place(dir: i32, path: &[u8]) -> Option<Place<'_>> {
             if let Some(rest) = path.strip_prefix(b"..") {
                 return above(&file, served, rest);
             }
-            let (mount, dir, dir_ino) = (file.mount.clone(), file.node, file.ino);
-            Some(Place { mount, dir, path: path.into(), dir_ino, from: From::File(file) })
+            let (mount, dir_ino) = (file.mount.clone(), file.ino);
+            Some(Place { mount, path: path.into(), dir_ino, from: From::File(file) })
         }
     }
 }
@@ -157,13 +213,14 @@ fn above<'p>(file: &File, served: &Served, rest: &[u8]) -> Option<Place<'p>> {
     }
     let path = file.path.get(file.mount.point.len() + 1..)?;
     let found = served.remote.find(served.who(), served.top, path, false).ok()?;
-    let (mount, dir, dir_ino) = (file.mount.clone(), served.top, served.top_ino.0);
+    let (mount, dir_ino) = (file.mount.clone(), served.top_ino.0);
     let cut = path.iter().rposition(|byte| *byte == b'/');
     let parent = cut.map_or(&b"."[..], |cut| &path[..cut]);
     let rest = rest.iter().position(|byte| *byte != b'/').map_or(&[][..], |at| &rest[at..]);
     let path = if rest.is_empty() { parent.to_vec() } else { [parent, b"/", rest].concat() };
     let is_there = found.ino.0 == file.ino && path.len() < PATH_MAX;
-    is_there.then(|| Place { mount, dir, path: path.into(), dir_ino, from: From::Mount })
+    let from = From::Mount(served.top);
+    is_there.then(|| Place { mount, path: path.into(), dir_ino, from })
 }
 
 /// Makes a descriptor the mount's whose file is about to be used by its name in `/proc` or `/dev`.
@@ -207,8 +264,9 @@ fn in_working() -> Option<Arc<File>> {
     }
 }
 
-/// Returns the file of a descriptor, for a call that needs one.
+/// Returns the file of a descriptor, for a call that needs one. Of one that is a place alone the
+/// kernel knows what it is not for.
 pub(crate) fn open_file<T>(fd: i32, call: impl FnOnce(&File, &Served) -> Answer<T>) -> Answer<T> {
-    let file = files::get(fd)?;
+    let file = files::get(fd).filter(|file| !file.is_place())?;
     call(&file, file.served()?)
 }

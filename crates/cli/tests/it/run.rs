@@ -180,6 +180,32 @@ fn appends_by_a_session_and_by_the_mount_follow_each_other() {
     scratch.umount("m");
 }
 
+/// Copies of directories, from which programs that walk are answered, are never old.
+#[test]
+fn what_others_change_is_seen_at_once() {
+    if !has("python3") {
+        return;
+    }
+    let Some(scratch) = mounted() else { return };
+    let script = scratch.write("copies.py", include_str!("run/copies.py"));
+    the_same(&scratch, "copies", 1000, &format!("exec python3 {}", script.display()));
+    let random = scratch.write("random.py", include_str!("run/random.py"));
+    for seed in 1..=4 {
+        let line = format!("exec python3 {} {seed} 600", random.display());
+        the_same(&scratch, &format!("random-{seed}"), 1000, &line);
+    }
+    // Nor do they outlive their server.
+    let server = shoal_fuse::server_pid(&scratch.path("m")).expect("a server");
+    let killed = scratch.write("killed.py", include_str!("run/killed.py"));
+    let line = format!(
+        "mkdir -p k/{{1..9}}; touch k/{{1..9}}/f; exec python3 {} {server}",
+        killed.display()
+    );
+    let ran = run_in(&scratch, &scratch.path("m"), true, &line);
+    assert_eq!(ran.stdout(), "True 10\n", "{ran}");
+    scratch.umount("m");
+}
+
 /// An ordinary user has the same rights by sessions as by the mount.
 #[test]
 fn users_have_the_same_rights() {
