@@ -67,7 +67,7 @@ pub(crate) fn read(fd: i32, into: &mut [IoSliceMut<'_>], start: Start) -> Answer
         // The end of a file that nobody has changed needs no question.
         let is_end = file.known != 0
             && at >= file.attr.size
-            && served.copies.number(served) == Some(file.known);
+            && served.copies.number(&served.remote) == Some(file.known);
         if is_end {
             give_back(file, start, len);
             count(Counted::read, true);

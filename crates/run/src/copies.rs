@@ -9,12 +9,10 @@
 //! next. How many at a time depends on how many of the last ones were used.
 
 use crate::kernel::coarse_milliseconds;
-use crate::mounts::Served;
-use crate::place::Place;
 use shoal_engine::{Attr, Code, FileKind, Ino, Result};
 use shoal_session::copies::{ENTRIES_MAX as LISTED, ENTRIES_QUICK, behind, entry_at, take_dir};
 use shoal_session::wire::Reader;
-use shoal_session::{Calls, CopyWish, EntryCopy, Node};
+use shoal_session::{Calls, CopyWish, EntryCopy, Node, Remote, Session};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,6 +42,16 @@ const PAUSE_MAX: u32 = 1 << 12;
 const AGE_MAX: u64 = 1000;
 /// Longest name. A longer one is an error, which is the kernel's to give.
 const NAME_MAX: usize = libc::NAME_MAX as usize;
+
+/// A path, from a directory.
+pub(crate) trait Spot {
+    /// Inode number of the directory.
+    fn ino(&self) -> u64;
+    /// Relative.
+    fn path(&self) -> &[u8];
+    /// The directory at the server; `None`: it is gone.
+    fn node(&self) -> Option<Node>;
+}
 
 /// The copies of a session.
 #[derive(Debug, Default)]
@@ -208,8 +216,8 @@ fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
 
 impl State {
     /// Drops copies that do not hold any more.
-    fn refresh(&mut self, served: &Served) -> Option<()> {
-        let number = served.remote.0.state()?;
+    fn refresh(&mut self, remote: &Remote<Session>) -> Option<()> {
+        let number = remote.0.state()?;
         if number != self.number {
             self.judge();
             self.clear();
@@ -280,7 +288,7 @@ impl State {
     /// Takes copies of the directory at a path and, for a walk, of what is below it.
     fn take(
         &mut self,
-        served: &Served,
+        remote: &Remote<Session>,
         node: Node,
         (from, path): (u64, &[u8]),
         names: &[&[u8]],
@@ -295,7 +303,7 @@ impl State {
         let mut wish = CopyWish { entries, attributes, xattrs, below };
         let mut bytes = Vec::new();
         let mut copy = |wish: &CopyWish| {
-            let copied = served.remote.copies(served.who(), node, path, names, wish, &mut bytes);
+            let copied = remote.copies(remote.0.caller(), node, path, names, wish, &mut bytes);
             copied.map(|state| (state, bytes.is_empty()))
         };
         let mut copied = copy(&wish);
@@ -353,15 +361,15 @@ impl Copies {
     /// `None`: there is no copy, or the entry has not what is asked for.
     fn look<T>(
         &self,
-        place: &Place<'_>,
-        served: &Served,
+        place: &impl Spot,
+        remote: &Remote<Session>,
         call: impl Fn(Option<&EntryCopy<'_>>) -> Option<T>,
     ) -> Option<T> {
         let mut state = self.state();
-        state.refresh(served)?;
-        let (dir, name) = split(&place.path)?;
+        state.refresh(remote)?;
+        let (dir, name) = split(place.path())?;
         for is_new in [false, true] {
-            if let Some(copy) = state.dir(place.dir_ino, dir).cloned() {
+            if let Some(copy) = state.dir(place.ino(), dir).cloned() {
                 let entry = copy.find(name);
                 if entry.as_ref().is_some_and(|entry| state.read.contains(&entry.ino.0)) {
                     return None;
@@ -375,23 +383,23 @@ impl Copies {
             if is_new {
                 break;
             }
-            let entries = state.ask(place.dir_ino, dir)?;
+            let entries = state.ask(place.ino(), dir)?;
             state.attributes = true;
-            state.take(served, place.dir()?, (place.dir_ino, dir), &[], entries);
-            state.refresh(served)?;
+            state.take(remote, place.node()?, (place.ino(), dir), &[], entries);
+            state.refresh(remote)?;
         }
         None
     }
 
-    /// The attributes of what a path leads to, `None` inside if there is nothing; `None`: the server
-    /// is to be asked.
+    /// The attributes of what a path leads to, `None` inside if there is nothing; `None`: the
+    /// server is to be asked.
     pub(crate) fn find(
         &self,
-        place: &Place<'_>,
-        served: &Served,
+        place: &impl Spot,
+        remote: &Remote<Session>,
         follow: bool,
     ) -> Option<Option<Attr>> {
-        let found = self.look(place, served, |entry| match entry {
+        let found = self.look(place, remote, |entry| match entry {
             None => Some(None),
             Some(entry) => entry.attr().map(Some),
         });
@@ -399,8 +407,8 @@ impl Copies {
     }
 
     /// Returns whether what a path leads to is a file or a directory without extended attributes.
-    pub(crate) fn has_no_xattrs(&self, place: &Place<'_>, served: &Served) -> bool {
-        let found = self.look(place, served, |entry| {
+    pub(crate) fn has_no_xattrs(&self, place: &impl Spot, remote: &Remote<Session>) -> bool {
+        let found = self.look(place, remote, |entry| {
             let entry = entry?;
             let is_plain = matches!(entry.kind, FileKind::Regular | FileKind::Directory);
             Some(is_plain && entry.has_no_xattrs)
@@ -414,18 +422,22 @@ impl Copies {
         found.unwrap_or(false)
     }
 
-    /// The attributes of the directory that a path leads to, if there is a copy of it: so the caller
-    /// may list it. With the number of the state in which it is there.
-    pub(crate) fn open_dir(&self, place: &Place<'_>, served: &Served) -> Option<(Attr, u64)> {
+    /// The attributes of the directory that a path leads to, if there is a copy of it: so the
+    /// caller may list it. With the number of the state in which it is there.
+    pub(crate) fn open_dir(
+        &self,
+        place: &impl Spot,
+        remote: &Remote<Session>,
+    ) -> Option<(Attr, u64)> {
         let mut state = self.state();
-        state.refresh(served)?;
-        if *place.path == *b"." {
-            let found = state.dirs.get(&place.dir_ino).map(|copy| (copy.attr, state.number));
+        state.refresh(remote)?;
+        if *place.path() == *b"." {
+            let found = state.dirs.get(&place.ino()).map(|copy| (copy.attr, state.number));
             state.used += usize::from(found.is_some());
             return found;
         }
-        let (dir, name) = split(&place.path)?;
-        let above = state.dir(place.dir_ino, dir)?.clone();
+        let (dir, name) = split(place.path())?;
+        let above = state.dir(place.ino(), dir)?.clone();
         let entry = above.find(name)?;
         let ino = entry.ino.0;
         if entry.kind != FileKind::Directory {
@@ -441,8 +453,8 @@ impl Copies {
             let names: Vec<&[u8]> =
                 std::iter::once(name).chain(behind.map(|next| next.name)).collect();
             let window = state.window;
-            state.take(served, place.dir()?, (place.dir_ino, dir), &names, window);
-            state.refresh(served)?;
+            state.take(remote, place.node()?, (place.ino(), dir), &names, window);
+            state.refresh(remote)?;
         }
         let found = state.dirs.get(&ino).map(|copy| (copy.attr, state.number));
         state.used += usize::from(found.is_some());
@@ -453,7 +465,7 @@ impl Copies {
     /// in it.
     pub(crate) fn list(
         &self,
-        served: &Served,
+        remote: &Remote<Session>,
         node: impl FnOnce() -> Option<Node>,
         ino: u64,
         from_begin: bool,
@@ -463,15 +475,15 @@ impl Copies {
             state.lists = state.lists.saturating_add(1);
             state.listed = ino;
         }
-        state.refresh(served)?;
+        state.refresh(remote)?;
         if !state.dirs.contains_key(&ino) && from_begin {
             let walks = state.lists >= WALKS;
             if !walks && !state.attributes {
                 return None;
             }
             let entries = if walks { state.window } else { LISTED_MAX };
-            state.take(served, node()?, (ino, b""), &[], entries);
-            state.refresh(served)?;
+            state.take(remote, node()?, (ino, b""), &[], entries);
+            state.refresh(remote)?;
         }
         let found = state.dirs.get(&ino).cloned();
         state.used += usize::from(found.is_some());
@@ -479,15 +491,15 @@ impl Copies {
     }
 
     /// The number of the volume's state, if it is raised by the next change.
-    pub(crate) fn number(&self, served: &Served) -> Option<u64> {
+    pub(crate) fn number(&self, remote: &Remote<Session>) -> Option<u64> {
         let mut state = self.state();
-        state.refresh(served)?;
+        state.refresh(remote)?;
         state.taken.is_some().then_some(state.number)
     }
 
     /// Returns whether attributes of a file that were read in a state are those that it has.
-    pub(crate) fn holds(&self, served: &Served, number: u64, ino: u64) -> bool {
-        self.number(served) == Some(number) && !self.state().read.contains(&ino)
+    pub(crate) fn holds(&self, remote: &Remote<Session>, number: u64, ino: u64) -> bool {
+        self.number(remote) == Some(number) && !self.state().read.contains(&ino)
     }
 
     /// This program has read a file.
@@ -499,16 +511,16 @@ impl Copies {
     }
 
     /// Inode number of the directory at a path from another one, if it is known.
-    pub(crate) fn ino_of(&self, served: &Served, from: u64, path: &[u8]) -> Option<u64> {
+    pub(crate) fn ino_of(&self, remote: &Remote<Session>, from: u64, path: &[u8]) -> Option<u64> {
         let mut state = self.state();
-        state.refresh(served)?;
+        state.refresh(remote)?;
         state.ino_of(from, path)
     }
 
     /// The attributes of a directory that is open.
-    pub(crate) fn attr(&self, served: &Served, ino: Ino) -> Option<Attr> {
+    pub(crate) fn attr(&self, remote: &Remote<Session>, ino: Ino) -> Option<Attr> {
         let mut state = self.state();
-        state.refresh(served)?;
+        state.refresh(remote)?;
         let found = state.dirs.get(&ino.0).map(|copy| copy.attr);
         state.used += usize::from(found.is_some());
         found

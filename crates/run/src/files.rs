@@ -67,8 +67,8 @@ impl File {
         self.mount.served()
     }
 
-    /// Its node at the server, which is opened now if it is a directory that has none; `None`: it has
-    /// been removed meanwhile, or cannot be reached any more.
+    /// Its node at the server, which is opened now if it is a directory that has none; `None`: it
+    /// has been removed meanwhile, or cannot be reached any more.
     #[inline]
     pub(crate) fn node(&self) -> Option<Node> {
         self.node.get().copied().or_else(|| self.open_node())
@@ -76,7 +76,7 @@ impl File {
 
     /// Its attributes, if they are as they were.
     pub(crate) fn attr(&self, served: &Served) -> Option<Attr> {
-        let holds = self.known != 0 && served.copies.holds(served, self.known, self.ino);
+        let holds = self.known != 0 && served.copies.holds(&served.remote, self.known, self.ino);
         holds.then_some(self.attr)
     }
 

@@ -6,7 +6,8 @@
 //! session; every other one goes on to the C library. The mount stays below everything: whatever is
 //! in doubt is asked of the kernel, which is right and only slower. Three rules keep that so:
 //!
-//! - Nothing is cached. What the program sees is what the server says now.
+//! - What the program sees is what the server says now, or a copy of which is known that the server
+//!   would say the same (`copies`).
 //! - A path that leads out of the volume, an error that is not an everyday one, an option that a
 //!   session does not have: the same call is made by the kernel. A call that has failed has changed
 //!   nothing.
@@ -21,6 +22,7 @@
 //! | `kernel` | system calls, past the C library and this one |
 //! | `state` | whether the library may act in this thread now |
 //! | `answer` | what a session has answered, as the C library would |
+//! | `copies` | copies of directories |
 //! | `mounts` | the mounts of Shoal that this process sees, and their sessions |
 //! | `files` | open files, by descriptor |
 //! | `place` | the place in a volume that a path leads to |
@@ -32,6 +34,7 @@ mod kernel;
 mod state;
 
 mod answer;
+mod copies;
 
 mod mounts;
 
@@ -40,7 +43,6 @@ mod files;
 mod place;
 
 mod contents;
-mod copies;
 mod listing;
 mod names;
 

@@ -165,7 +165,7 @@ impl Dir {
         if after < DOTS {
             self.hold(b"..", file.parent, libc::DT_DIR, DOTS);
         }
-        let copy = served.copies.list(served, || file.node(), file.ino, after == 0);
+        let copy = served.copies.list(&served.remote, || file.node(), file.ino, after == 0);
         if let Some(copy) = copy {
             let at = copy.behind(after as u64);
             self.copy = Some((copy, at));

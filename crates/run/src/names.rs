@@ -54,7 +54,7 @@ fn at<T>(
 
 /// Attributes of what a place leads to.
 fn find_at(place: &Place<'_>, served: &Served, follow: bool) -> Answer<Attr> {
-    match served.copies.find(place, served, follow) {
+    match served.copies.find(place, &served.remote, follow) {
         Some(found) => Some(found.ok_or(libc::ENOENT)),
         None => {
             let find = |dir, path: &[u8]| served.remote.find(served.who(), dir, path, follow);
@@ -68,7 +68,7 @@ fn find_file(what: Counted, fd: i32) -> Answer<(Attr, u64)> {
     let file = files::get(fd)?;
     let find = |file: &File, served: &Served| {
         let copied = match file.is_dir {
-            true => served.copies.attr(served, Ino(file.ino)),
+            true => served.copies.attr(&served.remote, Ino(file.ino)),
             false => file.attr(served),
         };
         let found = match copied {
@@ -219,7 +219,7 @@ fn may_open(served: &Served, bits: u32, flags: i32) -> bool {
     served.who().uid == 0 || bits & wanted == wanted
 }
 
-/// What was opened.
+/// A file or directory that was opened.
 struct Opened {
     node: OnceLock<Node>,
     /// As of a [`File`].
@@ -236,7 +236,7 @@ impl Opened {
 
 fn open_dir(place: &Place<'_>, served: &Served, flags: i32) -> Answer<Opened> {
     let who = served.who();
-    if let Some((attr, known)) = served.copies.open_dir(place, served) {
+    if let Some((attr, known)) = served.copies.open_dir(place, &served.remote) {
         return Some(Ok(Opened { node: OnceLock::new(), known, attr }));
     }
     // A symlink is followed by the call below.
@@ -296,7 +296,7 @@ fn open_regular(place: &Place<'_>, served: &Served, flags: i32, mode: u32) -> An
     let close = |opened: shoal_session::Opened| {
         let _ = served.remote.close(who, opened.node);
     };
-    let known = served.copies.number(served).filter(|_| !how.write && !create);
+    let known = served.copies.number(&served.remote).filter(|_| !how.write && !create);
     let opened = match how.write || create {
         true => open(place.dir()?, &place.path),
         false => place.read(served, open, close)?,
@@ -332,7 +332,7 @@ fn parent_of(place: &Place<'_>, served: &Served, attr: &Attr) -> u64 {
     let above = place.absolute();
     let rest = above.get(place.mount.point.len() + 1..).unwrap_or_default();
     let Some(cut) = rest.iter().rposition(|byte| *byte == b'/') else { return served.top_ino.0 };
-    if let Some(ino) = served.copies.ino_of(served, served.top_ino.0, &rest[..cut]) {
+    if let Some(ino) = served.copies.ino_of(&served.remote, served.top_ino.0, &rest[..cut]) {
         return ino;
     }
     let found = served.remote.find(served.who(), served.top, &rest[..cut], true);
@@ -569,7 +569,7 @@ fn fill(value: Vec<u8>, into: &mut [u8]) -> Result<isize, Errno> {
 fn has_no_xattrs(object: Of<'_>) -> bool {
     let Of::Path(path, _) = object else { return false };
     let none = at(Counted::xattr, (libc::AT_FDCWD, path), |place, served| {
-        served.copies.has_no_xattrs(place, served).then_some(Ok(()))
+        served.copies.has_no_xattrs(place, &served.remote).then_some(Ok(()))
     });
     none.is_some()
 }

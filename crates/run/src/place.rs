@@ -1,6 +1,7 @@
 //! The place in a volume that a path leads to.
 
 use crate::answer::Answer;
+use crate::copies::Spot;
 use crate::files::{self, File};
 use crate::kernel;
 use crate::mounts::{self, Mount, Served};
@@ -25,6 +26,20 @@ enum From {
     /// It is that of the mount.
     Mount(Node),
     File(Arc<File>),
+}
+
+impl Spot for Place<'_> {
+    fn ino(&self) -> u64 {
+        self.dir_ino
+    }
+
+    fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    fn node(&self) -> Option<Node> {
+        self.dir()
+    }
 }
 
 impl Place<'_> {
@@ -55,9 +70,9 @@ impl Place<'_> {
         matches!(&self.from, From::File(file) if file.is_gone())
     }
 
-    /// The place for a call that reads: a node and a path. For a directory that has no node yet, its
-    /// path, if that leads to it; then with the number of the volume's state in which it does. A
-    /// result holds if the state has that number still.
+    /// The place for a call that reads: a node and a path. For a directory that has no node yet,
+    /// its path, if that leads to it; then with the number of the volume's state in which it does.
+    /// A result holds if the state has that number still.
     pub(crate) fn to_read(&self, served: &Served) -> Option<(Node, Cow<'_, [u8]>, Option<u64>)> {
         if let From::File(file) = &self.from
             && file.node.get().is_none()

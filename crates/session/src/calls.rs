@@ -71,8 +71,9 @@ pub struct CopyWish {
 /// Offset of a write that appends.
 pub const AT_END: u64 = u64::MAX;
 
-/// Bit beside those of a caller's umask: the client can ask the kernel of the mount instead, and wants
-/// `EBUSY` for a change of which the kernel would have to be told. That takes several times as long.
+/// Bit beside those of a caller's umask: the client can ask the kernel of the mount instead, and
+/// wants `EBUSY` for a change of which the kernel would have to be told, which takes several times
+/// as long.
 pub const OR_KERNEL: u32 = 1 << 31;
 
 /// The effect of a call on the volume.

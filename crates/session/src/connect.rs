@@ -306,8 +306,8 @@ impl Session {
         self.parking.has_ended()
     }
 
-    /// The number of the volume's state: copies that have it ([`Calls::copies`]) hold, as long as it
-    /// is the same. `None`: the session cannot know.
+    /// The number of the volume's state: copies that have it ([`Calls::copies`]) hold, as long as
+    /// it is the same. `None`: the session cannot know.
     ///
     /// [`Calls::copies`]: crate::Calls::copies
     pub fn state(&self) -> Option<u64> {

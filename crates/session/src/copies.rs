@@ -10,7 +10,8 @@
 //! ```text
 //! copies    := directory*
 //! directory := attributes | bytes of the entries 4 | entry*
-//! entry     := bytes of the name 2 | type 1 | flags 1 | inode number 8 | cookie 8 | name | attributes, if there are some
+//! entry     := bytes of the name 2 | type 1 | flags 1 | inode number 8 | cookie 8 | name
+//!              | attributes, if there are some
 //! ```
 //!
 //! [`Session::state`]: crate::Session::state
@@ -81,8 +82,8 @@ impl<'o> CopyWriter<'o> {
     /// Appends an entry, with its attributes if they are wanted.
     #[inline]
     pub fn entry(&mut self, entry: &DirEntry<'_>, stat: Option<&Stat>, has_no_xattrs: bool) {
-        let flags =
-            u8::from(stat.is_some()) * HAS_ATTRIBUTES | u8::from(has_no_xattrs) * HAS_NO_XATTRS;
+        let attributes = if stat.is_some() { HAS_ATTRIBUTES } else { 0 };
+        let flags = attributes | if has_no_xattrs { HAS_NO_XATTRS } else { 0 };
         let mut head = [0; ENTRY_HEAD];
         head[..2].copy_from_slice(&(entry.name.len() as u16).to_le_bytes());
         (head[2], head[3]) = (entry.kind as u8, flags);

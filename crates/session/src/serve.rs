@@ -101,8 +101,8 @@ pub trait Host: Send + Sync + 'static {
     /// The call that this thread has begun was refused, as it would have had to wait, and has
     /// changed nothing: nothing is owed for it.
     fn refused(&self) {}
-    /// The client of the call that this thread is about to make could make it by the kernel too, and
-    /// wants `EBUSY` where that is faster: as the kernel would have to be told.
+    /// The client of the call that this thread is about to make could make it by the kernel too,
+    /// and wants `EBUSY` where that is faster, as the kernel would have to be told.
     #[inline]
     fn may_refuse(&self, _is_wanted: bool) {}
     /// Tells the number of the volume's state from now on, beginning with `first`, to whoever keeps

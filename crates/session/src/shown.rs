@@ -1,5 +1,5 @@
-//! The number of the volume's state, where clients see it: in a page of memory that servers write and
-//! clients read.
+//! The number of the volume's state, where clients see it: in a page of memory that servers write
+//! and clients read.
 //!
 //! The page outlives its server, as the memory of the sessions does, and each server begins with a
 //! number of its own: a copy ([`crate::copies`]) does not outlive the server that has given it.

@@ -10,16 +10,15 @@
 //! of it; otherwise it reads two words that nobody writes.
 //!
 //! Proof. Whoever keeps a copy (1) reads the number `n`, (2) raises the kept number to it, (3) sees
-//! that no transaction is in flight, and (4) reads the volume. A transaction (a) counts itself as in
-//! flight, (b) raises the number if it is the kept one, (c) changes the volume, and (d) ends; all of
-//! it is sequentially consistent. If (d) comes before (3), the copy has the change. If (a) does, the
-//! copy is not kept. Otherwise (b) comes after (2), so the kept number is `n` or higher; either it is
-//! the number, which is raised then, or the number has been raised above `n` before. So whoever sees
-//! the change sees another number than `n`.
+//! that no transaction is in flight, and (4) reads the volume. A transaction (a) counts itself as
+//! in flight, (b) raises the number if it is the kept one, (c) changes the volume, and (d) ends;
+//! all of it is sequentially consistent. If (d) comes before (3), the copy has the change. If only
+//! (a) does, the copy is not kept. Otherwise (b) comes after (2), so the kept number is `n` or
+//! higher: either it is the number, which is raised then, or the number has been raised above `n`
+//! before. So whoever sees the change sees another number than `n`.
 
 use self::sync::{AtomicU64, Mutex};
 use crate::quiesce::Quiesce;
-use crate::store::Store;
 #[cfg(not(test))]
 use shoal_base::sync;
 // `shuttle` knows only sequentially consistent atomics, as used here.
@@ -37,7 +36,7 @@ pub struct States {
     number: AtomicU64,
     /// The highest number of which somebody has kept a copy.
     kept: AtomicU64,
-    /// Where the number is told; `None`: nobody can know of it, so no copy is kept.
+    /// Tells the number; `None`: nobody can know of it, so no copy is kept.
     tell: Mutex<Option<Tell>>,
 }
 
@@ -76,13 +75,6 @@ impl States {
         let (then, now) = (Ordering::SeqCst, Ordering::SeqCst);
         // Another one has raised it.
         let _ = self.number.compare_exchange(number, number + 1, then, now);
-    }
-}
-
-impl Store {
-    /// [`States::keep`] for this volume.
-    pub fn keep_state(&self) -> Option<u64> {
-        self.states.keep(&self.quiesce)
     }
 }
 

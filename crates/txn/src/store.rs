@@ -123,6 +123,13 @@ pub struct Store {
 }
 
 impl Store {
+    /// [`States::keep`] for this volume.
+    pub fn keep_state(&self) -> Option<u64> {
+        self.states.keep(&self.quiesce)
+    }
+}
+
+impl Store {
     /// The device.
     #[inline]
     pub fn device(&self) -> &dyn Device {

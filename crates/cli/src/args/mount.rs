@@ -123,7 +123,8 @@ SESSIONS:
   call. Who may connect is who may enter the mount, and every call is checked for that user.
   Programs on the mount see their changes at once, and the other way round. The socket is
   /run/shoal/ID.sock, or below $XDG_RUNTIME_DIR of a user who mounts; those of a standby and of a
-  replica are found by their directories alone. Of a mount that collects writes (writeback) sessions only read.
+  replica are found by their directories alone. Of a mount that collects writes (writeback)
+  sessions only read.
 
 REPLICAS:
   With ro,follow a mount shows a volume in a bucket that another machine uses: what that one has

@@ -45,8 +45,8 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Version of [`Handed::state`] without memory of sessions, with it, and with that of servers before
-/// there were copies of directories, whose sessions end.
+/// Version of [`Handed::state`] without memory of sessions, with it, and with that of servers from
+/// before there were copies of directories, whose sessions end.
 const VERSION: &str = "1";
 const VERSION_SESSIONS: &str = "3";
 const VERSION_SESSIONS_BEFORE: &str = "2";

@@ -83,8 +83,8 @@ impl Local {
         Ok(())
     }
 
-    /// Copies a directory, and adds those in it to `below`; returns its number of entries, `None` if
-    /// there are more than `room`, or if they are longer than up to `end`.
+    /// Copies a directory, and adds those in it to `below`; returns its number of entries, `None`
+    /// if there are more than `room`, or if they are longer than up to `end`.
     fn copy_dir(
         &self,
         who: &Caller,
