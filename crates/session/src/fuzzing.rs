@@ -1,9 +1,10 @@
 //! For fuzz targets and tests: a session without a connection, and messages of any bytes.
 
 use crate::about::{Fact, HardLinks, Load, Metric, Operation, ScrubStep, Trace};
-use crate::calls::{How, Node, Opened, ROWS};
+use crate::calls::{CopyWish, How, Node, Opened, ROWS};
 use crate::client::Link;
 use crate::connect::{Beside, Session};
+use crate::copies::{behind, entry_at, take_dir};
 use crate::feeds::Feeds;
 use crate::kept::{Asked, KeptSessions, Made};
 use crate::memory::Memory;
@@ -247,7 +248,17 @@ pub fn take_all(bytes: &[u8]) {
         Quota, Option<Quota>, Vec<Quota>, RootInfo, Vec<RootInfo>, Totals, Filter, Listing, Cookies,
         Fields, FileKind, Fallocate, Seek, Freshness, Rights, Token, ChangeMark, Duration, Error,
         Vec<Result<Stat>>, Vec<Attr>, Option<String>, BatchOp<'_>, &[u8], bool, Node, HardLinks,
-        Vec<Metric>, Vec<Operation>, Vec<Fact>, Vec<Load>, Trace, Vec<OrphanInfo>, ScrubStep
+        Vec<Metric>, Vec<Operation>, Vec<Fact>, Vec<Load>, Trace, Vec<OrphanInfo>, ScrubStep,
+        CopyWish
+    }
+    let mut copies = Reader::new(bytes);
+    while let Ok((_, entries)) = take_dir(&mut copies) {
+        let mut at = 0;
+        while let Ok(entry) = entry_at(entries, at) {
+            let _ = entry.attr();
+            at = behind(entries, at).expect("an entry has an end");
+            assert!(at <= entries.len());
+        }
     }
     if let Ok(caller) = take_caller(&mut Reader::new(bytes)) {
         let mut once = Vec::new();

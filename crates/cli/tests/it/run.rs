@@ -1,10 +1,13 @@
 //! `shoal run`: unmodified programs whose calls are made by sessions do the same as on another
 //! filesystem.
 
+use regex::Regex;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::common::{Ran, Scratch};
 
@@ -252,4 +255,71 @@ fn has(program: &str) -> bool {
         shoal_skip::skipped(&format!("{program} is not installed"));
     }
     found
+}
+
+/// The functions in the table of the documents: those in the library, and those that are not.
+fn in_table() -> [BTreeSet<String>; 2] {
+    let table = include_str!("../../../../docs/run-functions.md");
+    let (inside, outside) = table.split_once("## Not in the library").expect("two tables");
+    let names = |part: &str| {
+        let rows = part.lines().filter(|line| line.starts_with("| `"));
+        let first = rows.filter_map(|row| row.split('|').nth(1));
+        let names = first.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        names.map(str::to_owned).collect()
+    };
+    [names(inside), names(outside)]
+}
+
+/// Takes `__attribute__ ((...))` off declarations.
+fn without_attributes(text: &str) -> String {
+    let mut parts = text.split("__attribute__");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut depth = 0;
+        let end = part.find(|c: char| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            c == ')' && depth == 0
+        });
+        out.push_str(&part[end.map_or(0, |end| end + 1)..]);
+    }
+    out
+}
+
+/// No function of the C library that takes a path or a descriptor has been overlooked.
+#[test]
+fn the_table_of_functions_is_that_of_the_library_and_of_the_c_library() {
+    let [inside, outside] = in_table();
+    assert!(inside.is_disjoint(&outside));
+    let symbols = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output();
+    let symbols = String::from_utf8(symbols.expect("nm, of the compiler").stdout).expect("text");
+    let exported = symbols.lines().filter_map(|line| line.split_once(" T "));
+    // A dependency has functions for C, of which nothing is left when the library is linked as a
+    // whole.
+    let exported = exported.filter(|(_, name)| !name.starts_with("crc_fast_"));
+    let exported: BTreeSet<String> = exported.map(|(_, name)| name.to_owned()).collect();
+    assert_eq!(inside, exported, "docs/run-functions.md and the library");
+
+    let version = Command::new("getconf").arg("GNU_LIBC_VERSION").output().expect("getconf");
+    if version.stdout != b"glibc 2.36\n" {
+        shoal_skip::skipped("the table is that of glibc 2.36");
+        return;
+    }
+    let scratch = Scratch::new();
+    let headers = scratch.write("headers.c", include_str!("run/headers.c"));
+    let text = Command::new("cc").args(["-E", "-P"]).arg(headers).output().expect("a compiler");
+    let text = String::from_utf8(text.stdout).expect("text").replace(['\n', '\t'], " ");
+    let declared = Regex::new(r"extern [\w\s*]+?\b(\w+) ?\(((?:[^()]|\([^()]*\))*)\)[^;{]*;")
+        .expect("a pattern");
+    // The names of such parameters in the headers.
+    let names = "fd|fildes|dfd|fd1|fd2|fdin|fdout|infd|outfd|in_fd|out_fd|fromfd|tofd|atfd|\
+                 file|path|filename|pathname|from|to|old|new|oldpath|newpath|dirp|dir|stream|\
+                 template|special_file|target|path1|path2";
+    let takes = Regex::new(&format!(r"\b__({names})\b")).expect("a pattern");
+    let text = without_attributes(&text);
+    let found = declared.captures_iter(&text).filter(|of| takes.is_match(&of[2]));
+    let found: BTreeSet<String> = found.map(|of| of[1].to_owned()).collect();
+    assert!(found.len() > 250, "the headers are read otherwise: {}", found.len());
+    let known: BTreeSet<String> = inside.union(&outside).cloned().collect();
+    let missing: Vec<_> = found.difference(&known).collect();
+    assert!(missing.is_empty(), "in no row of docs/run-functions.md: {missing:?}");
 }

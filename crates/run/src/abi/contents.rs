@@ -435,6 +435,17 @@ interpose! {
         settle_below(count);
         next::pselect(count, read, write, except, timeout, mask)
     }
+    fn tee(from: c_int, to: c_int, len: size_t, flags: c_uint) -> isize {
+        next::tee(settled(from), settled(to), len, flags)
+    }
+    fn vmsplice(fd: c_int, from: *const iovec, count: size_t, flags: c_uint) -> isize {
+        next::vmsplice(settled(fd), from, count, flags)
+    }
+    fn fanotify_mark(
+        fd: c_int, flags: c_uint, mask: u64, dir: c_int, path: *const c_char
+    ) -> c_int {
+        next::fanotify_mark(fd, flags, mask, settled(dir), path)
+    }
     fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut c_void) -> c_int {
         next::epoll_ctl(epoll, operation, settled(fd), event)
     }

@@ -86,6 +86,17 @@ interpose! {
     fn seekdir(dir: *mut Dir, at: c_long) {
         if listing::is_ours(dir) { (*dir).seek(at) } else { next::seekdir(dir, at) }
     }
+    fn scandirat | scandirat64 (
+        dir: c_int, path: *const c_char, list: *mut std::ffi::c_void, select: *mut std::ffi::c_void,
+        compare: *mut std::ffi::c_void
+    ) -> c_int {
+        next::scandirat(settled(dir), path, list, select, compare)
+    }
+    fn getdirentries | getdirentries64 (
+        fd: c_int, into: *mut c_char, len: libc::size_t, base: *mut libc::off64_t
+    ) -> isize {
+        next::getdirentries(settled(fd), into, len, base)
+    }
     fn getdents64(fd: c_int, into: *mut std::ffi::c_void, len: libc::size_t) -> isize {
         next::getdents64(settled(fd), into, len)
     }

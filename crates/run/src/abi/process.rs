@@ -276,7 +276,20 @@ interpose! {
         from_dir: c_int, from: *const c_char, to_dir: c_int, to: *const c_char,
         flags: std::ffi::c_uint
     ) -> c_int {
+        let (from_dir, to_dir) = (super::settled(from_dir), super::settled(to_dir));
         waited(next::move_mount(from_dir, from, to_dir, to, flags))
+    }
+    fn open_tree(dir: c_int, path: *const c_char, flags: std::ffi::c_uint) -> c_int {
+        next::open_tree(super::settled(dir), path, flags)
+    }
+    fn fspick(dir: c_int, path: *const c_char, flags: std::ffi::c_uint) -> c_int {
+        next::fspick(super::settled(dir), path, flags)
+    }
+    fn mount_setattr(
+        dir: c_int, path: *const c_char, flags: std::ffi::c_uint, attributes: *mut c_void,
+        len: libc::size_t
+    ) -> c_int {
+        waited(next::mount_setattr(super::settled(dir), path, flags, attributes, len))
     }
     fn _exit | _Exit (status: c_int) -> ! {
         report();
