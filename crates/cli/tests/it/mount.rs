@@ -261,8 +261,9 @@ fn umount_tells_that_the_volume_could_not_be_closed() {
     scratch.write("m/file", "kept");
     scratch.shoal(["sync", "m"]).ok();
     let volume = File::options().read(true).write(true).open(scratch.path("v")).expect("open");
-    volume.write_all_at(&[0; 4096], 512 << 10).expect("write");
     wait_until("the server notices that its claim is gone", || {
+        // Again and again: it may be about to write its claim anew, after it has read the old one.
+        volume.write_all_at(&[0; 4096], 512 << 10).expect("write");
         scratch.shoal(["info", "m"]).ok().contains("removed the claim")
     });
     let error = scratch.shoal(["umount", "m"]).fails(1, &["could not be closed", "claim"]);
