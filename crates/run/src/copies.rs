@@ -10,7 +10,7 @@
 
 use crate::kernel::coarse_milliseconds;
 use shoal_engine::{Attr, Code, FileKind, Ino, Result};
-use shoal_session::copies::{ENTRIES_MAX as LISTED, ENTRIES_QUICK, behind, entry_at, take_dir};
+use shoal_session::copies::{ENTRIES_MAX, ENTRIES_QUICK, behind, entry_at, take_dir};
 use shoal_session::wire::Reader;
 use shoal_session::{Calls, CopyWish, EntryCopy, Node, Remote, Session};
 use std::collections::{HashMap, HashSet};
@@ -19,9 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Entries of all copies, of about 200 bytes each.
-const ENTRIES_MAX: usize = 1 << 17;
-/// Entries of a directory that is copied for a program that lists it and looks at its files.
-const LISTED_MAX: u32 = LISTED;
+const KEPT_MAX: usize = 1 << 17;
 /// Entries that are copied for each question after others about names of the same directory.
 const EACH: u32 = 256;
 /// Entries of a walk that are copied at a time, at first and at most.
@@ -85,6 +83,8 @@ struct State {
     /// Directories that were listed, and the last of them.
     lists: u32,
     listed: u64,
+    /// The last directory with too many entries for a copy.
+    large: u64,
     /// The program asks for attributes of what it lists, and for extended ones.
     attributes: bool,
     xattrs: bool,
@@ -109,6 +109,7 @@ impl Default for State {
             in_row: 0,
             lists: 0,
             listed: 0,
+            large: 0,
             attributes: false,
             xattrs: false,
         }
@@ -309,13 +310,16 @@ impl State {
         let mut copied = copy(&wish);
         if below && matches!(copied, Ok((_, true))) {
             // A large directory, alone.
-            wish = CopyWish { entries: entries.max(LISTED_MAX), below: false, ..wish };
+            wish = CopyWish { entries: ENTRIES_MAX, below: false, ..wish };
             copied = copy(&wish);
+        }
+        if names.is_empty() && path.is_empty() && matches!(copied, Ok((_, true))) {
+            self.large = from;
         }
         let (Ok((state, false)), Ok(dirs)) = (copied, Copy::all(&Arc::new(bytes))) else { return };
         let Some(number) = state else { return self.wasted() };
         let new: usize = dirs.iter().map(|dir| dir.begins.len() + 1).sum();
-        if number != self.number || self.entries + new > ENTRIES_MAX {
+        if number != self.number || self.entries + new > KEPT_MAX {
             self.clear();
             self.number = number;
         }
@@ -344,9 +348,9 @@ impl State {
             self.asked.1.extend_from_slice(dir);
             self.in_row = 1;
         }
-        if dir.is_empty() && self.listed == from {
+        if dir.is_empty() && self.listed == from && self.large != from {
             self.attributes = true;
-            return Some(LISTED_MAX);
+            return Some(ENTRIES_MAX);
         }
         (self.in_row > 1 && self.in_row.is_power_of_two()).then(|| EACH.saturating_mul(self.in_row))
     }
@@ -476,12 +480,12 @@ impl Copies {
             state.listed = ino;
         }
         state.refresh(remote)?;
-        if !state.dirs.contains_key(&ino) && from_begin {
+        if !state.dirs.contains_key(&ino) && from_begin && state.large != ino {
             let walks = state.lists >= WALKS;
             if !walks && !state.attributes {
                 return None;
             }
-            let entries = if walks { state.window } else { LISTED_MAX };
+            let entries = if walks { state.window } else { ENTRIES_MAX };
             state.take(remote, node()?, (ino, b""), &[], entries);
             state.refresh(remote)?;
         }
