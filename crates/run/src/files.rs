@@ -41,6 +41,8 @@ pub(crate) struct File {
     pub known: u64,
     /// Its attributes then.
     pub attr: Attr,
+    /// Number of the volume's state in which `path` leads to it; 0: none.
+    pub path_known: AtomicU64,
     pub ino: u64,
     /// That of the directory above, of a directory.
     pub parent: u64,
@@ -72,6 +74,22 @@ impl File {
     #[inline]
     pub(crate) fn node(&self) -> Option<Node> {
         self.node.get().copied().or_else(|| self.open_node())
+    }
+
+    /// Returns whether `path` leads to it in the volume's present state, which has this number. Asks
+    /// the server if that is not known: another program may have renamed it or a directory above.
+    pub(crate) fn has_path(&self, served: &Served, number: u64) -> bool {
+        if self.path_known.load(Ordering::Relaxed) == number {
+            return true;
+        }
+        let Some(path) = self.path.get(self.mount.point.len() + 1..) else { return false };
+        let found = served.remote.find(served.who(), served.top, path, true);
+        let leads = found.is_ok_and(|attr| attr.ino.0 == self.ino)
+            && served.remote.0.state() == Some(number);
+        if leads {
+            self.path_known.store(number, Ordering::Relaxed);
+        }
+        leads
     }
 
     /// Its attributes, if they are as they were.

@@ -66,20 +66,18 @@ fn find_at(place: &Place<'_>, served: &Served, follow: bool) -> Answer<Attr> {
 /// Attributes of an open file.
 fn find_file(what: Counted, fd: i32) -> Answer<(Attr, u64)> {
     let file = files::get(fd)?;
-    let find = |file: &File, served: &Served| {
-        let copied = match file.is_dir {
-            true => served.copies.attr(&served.remote, Ino(file.ino)),
-            false => file.attr(served),
-        };
-        let found = match copied {
-            Some(attr) => Ok(attr),
-            None if file.is_gone() => return Some(Err(libc::ESTALE)),
-            None => served.remote.attr(served.who(), file.node()?),
-        };
-        count(what, found.is_ok());
-        answer(found.map(|attr| (attr, file.mount.device)))
+    let served = file.served()?;
+    let copied = match file.is_dir {
+        true => served.copies.attr(&served.remote, Ino(file.ino)),
+        false => file.attr(served),
     };
-    find(&file, file.served()?)
+    let found = match copied {
+        Some(attr) => Ok(attr),
+        None if file.is_gone() => return Some(Err(libc::ESTALE)),
+        None => served.remote.attr(served.who(), file.node()?),
+    };
+    count(what, found.is_ok());
+    answer(found.map(|attr| (attr, file.mount.device)))
 }
 
 /// Attributes of what a path leads to.
@@ -174,9 +172,12 @@ pub(crate) fn open(dir: i32, path: &[u8], flags: i32, mode: u32) -> Answer<i32> 
         };
         let is_dir = attr.kind == FileKind::Directory;
         let parent = if is_dir { parent_of(place, served, &attr) } else { 0 };
+        let is_new = node.get().is_none();
+        let path_known = if is_new && place.has_path(served, known) { known } else { 0 };
         let file = File {
             mount: place.mount.clone(),
             node,
+            path_known: path_known.into(),
             known,
             attr,
             ino: attr.ino.0,

@@ -7,6 +7,7 @@ use crate::kernel;
 use crate::mounts::{self, Mount, Served};
 use shoal_session::{Calls, Node};
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A place: a path below a directory that is open.
@@ -70,12 +71,22 @@ impl Place<'_> {
         matches!(&self.from, From::File(file) if file.is_gone())
     }
 
+    /// Returns whether the absolute path leads to the place in the volume's present state, which has
+    /// this number.
+    pub(crate) fn has_path(&self, served: &Served, number: u64) -> bool {
+        match &self.from {
+            From::Mount(_) => true,
+            From::File(file) => file.has_path(served, number),
+        }
+    }
+
     /// The place for a call that reads: a node and a path. For a directory that has no node yet,
     /// its path, if that leads to it; then with the number of the volume's state in which it does.
     /// A result holds if the state has that number still.
     pub(crate) fn to_read(&self, served: &Served) -> Option<(Node, Cow<'_, [u8]>, Option<u64>)> {
         if let From::File(file) = &self.from
             && file.node.get().is_none()
+            && file.path_known.load(Ordering::Relaxed) == file.known
             && served.remote.0.state() == Some(file.known)
             && let Some(above) = file.path.get(self.mount.point.len() + 1..)
         {
@@ -172,6 +183,7 @@ fn find_working() -> Working {
         node: opened.node.into(),
         known: 0,
         attr: opened.attr,
+        path_known: AtomicU64::new(0),
         ino: opened.attr.ino.0,
         parent: opened.attr.ino.0,
         is_dir: true,

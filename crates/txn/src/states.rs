@@ -1,5 +1,5 @@
-//! The number of a volume's state, by which whoever keeps a copy of what it has read knows whether
-//! the copy is old.
+//! The number of a volume's state: a reader that keeps a copy of its results sees by the number
+//! whether the copy is old.
 //!
 //! Problem: a program that walks through a tree asks for the attributes of each name. A copy of
 //! them answers faster than any server, but nobody may get from it what is older than what somebody
@@ -9,7 +9,7 @@
 //! the number. A transaction raises the number before its first change, if somebody has kept a copy
 //! of it; otherwise it reads two words that nobody writes.
 //!
-//! Proof. Whoever keeps a copy (1) reads the number `n`, (2) raises the kept number to it, (3) sees
+//! Proof. A reader that keeps a copy (1) reads the number `n`, (2) raises the kept number to it, (3) sees
 //! that no transaction is in flight, and (4) reads the volume. A transaction (a) counts itself as
 //! in flight, (b) raises the number if it is the kept one, (c) changes the volume, and (d) ends;
 //! all of it is sequentially consistent. If (d) comes before (3), the copy has the change. If only

@@ -192,6 +192,8 @@ fn what_others_change_is_seen_at_once() {
     let Some(scratch) = mounted() else { return };
     let script = scratch.write("copies.py", include_str!("run/copies.py"));
     the_same(&scratch, "copies", 1000, &format!("exec python3 {}", script.display()));
+    let renamed = scratch.write("renamed.py", include_str!("run/renamed.py"));
+    the_same(&scratch, "renamed", 50, &format!("exec python3 {}", renamed.display()));
     let random = scratch.write("random.py", include_str!("run/random.py"));
     for seed in 1..=4 {
         let line = format!("exec python3 {} {seed} 600", random.display());

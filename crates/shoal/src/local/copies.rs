@@ -74,8 +74,10 @@ impl Local {
                 // An empty one is one more to be told, too.
                 Ok(Some(copied)) => *room = room.saturating_sub(copied.max(1)),
                 Ok(None) => *room = 0,
-                Err(error) if begin == 0 || matches!(error, Error::Cold(_)) => return Err(error),
-                // Whoever asks for it gets the error.
+                Err(error) if begin + BYTES_MAX == end || matches!(error, Error::Cold(_)) => {
+                    return Err(error);
+                }
+                // A call about that directory returns the error.
                 Err(_) => {}
             }
             rest[below..].reverse();
