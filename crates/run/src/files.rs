@@ -76,8 +76,9 @@ impl File {
         self.node.get().copied().or_else(|| self.open_node())
     }
 
-    /// Returns whether `path` leads to it in the volume's present state, which has this number. Asks
-    /// the server if that is not known: another program may have renamed it or a directory above.
+    /// Returns whether `path` leads to it in the volume's present state, which has this number.
+    /// Asks the server if that is not known: another program may have renamed it or a directory
+    /// above.
     pub(crate) fn has_path(&self, served: &Served, number: u64) -> bool {
         if self.path_known.load(Ordering::Relaxed) == number {
             return true;

@@ -71,8 +71,8 @@ impl Place<'_> {
         matches!(&self.from, From::File(file) if file.is_gone())
     }
 
-    /// Returns whether the absolute path leads to the place in the volume's present state, which has
-    /// this number.
+    /// Returns whether the absolute path leads to the place in the volume's present state, which
+    /// has this number.
     pub(crate) fn has_path(&self, served: &Served, number: u64) -> bool {
         match &self.from {
             From::Mount(_) => true,
