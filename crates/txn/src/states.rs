@@ -9,9 +9,10 @@
 //! the number. A transaction raises the number before its first change, if somebody has kept a copy
 //! of it; otherwise it reads two words that nobody writes.
 //!
-//! Proof. A reader that keeps a copy (1) reads the number `n`, (2) raises the kept number to it, (3)
-//! sees that no transaction is in flight, and (4) reads the volume. A transaction (a) counts itself as
-//! in flight, (b) raises the number if it is the kept one, (c) changes the volume, and (d) ends;
+//! Proof. A reader that keeps a copy (1) reads the number `n`, (2) raises the kept number to it,
+//! (3) sees that no transaction is in flight, and (4) reads the volume. A transaction (a) counts
+//! itself as in flight, (b) raises the number if it is the kept one, (c) changes the volume, and
+//! (d) ends;
 //! all of it is sequentially consistent. If (d) comes before (3), the copy has the change. If only
 //! (a) does, the copy is not kept. Otherwise (b) comes after (2), so the kept number is `n` or
 //! higher: either it is the number, which is raised then, or the number has been raised above `n`
