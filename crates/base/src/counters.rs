@@ -30,6 +30,7 @@ counters! {
     JournalBytes "journal_bytes" "bytes of records staged";
     JournalWrites "journal_writes" "journal batches written";
     Flushes "flushes" "device flushes";
+    Syncs "syncs" "waits until changes are durable (fsync and others); several may share one flush";
     Checkpoints "checkpoints" "checkpoints completed";
     CheckpointBytes "checkpoint_bytes" "bytes of nodes and inode blocks written by checkpoints";
     CheckpointCells "checkpoint_cells" "tree nodes in memory looked at by checkpoints";

@@ -25,7 +25,8 @@ macro_rules! defects {
 
 defects! {
     JournalFlush "journal-flush" "a commit does not flush the device";
-    DataFlush "data-flush" "a record is written before the data that it points to is durable";
+    DataUnverified "data-unverified" "recovery takes a record whose data did not arrive";
+    DataDoubted "data-doubted" "recovery drops a record that was durable for its data";
     CheckpointFlush "checkpoint-flush" "the superblock is written before the checkpoint is durable";
     SuperblockFlush "superblock-flush" "segments are reused before the superblock is durable";
     SyncReturns "sync-returns" "sync does not wait for the journal";

@@ -87,8 +87,11 @@ pub const INCOMPAT_ZSTD: u64 = 1 << 1;
 /// Incompat bit 2: segment numbers are never reused, so they are sparse and the volume has no fixed
 /// size. Reserved for volumes in a bucket.
 pub const INCOMPAT_SEGMENTS_ONCE: u64 = 1 << 2;
+/// Incompat bit 3: recovery must verify the data of the journal's last records. Set while a volume
+/// is open for writing, and until it has been recovered after a crash.
+pub const INCOMPAT_VERIFIED_TAIL: u64 = 1 << 3;
 /// Incompat bits this code understands.
-pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD;
+pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD | INCOMPAT_VERIFIED_TAIL;
 /// Read-only-compat bit 0: every name has a parent pointer in its child.
 pub const RO_COMPAT_PARENTS: u64 = 1 << 0;
 /// Read-only-compat bits this code understands.
@@ -125,6 +128,16 @@ pub const FEATURES: &[Feature] = &[
         since: "2026-11-22",
         what: "segment numbers are never reused and the volume has no fixed size. Reserved for \
                volumes in a bucket, which do without it: no Shoal makes or opens such a volume",
+    },
+    Feature {
+        word: Word::Incompat,
+        bit: 3,
+        name: "verified-tail",
+        since: "2026-11-29",
+        what: "one flush covers records of the journal and the data that they point to. Set while \
+               the volume is open for writing or not recovered after a crash; a Shoal without \
+               support for it would replay records whose data did not arrive. One that was closed \
+               does not have it",
     },
 ];
 

@@ -77,6 +77,10 @@ impl Sums {
         }
         Some(sums)
     }
+    /// The sum of a piece; 0 if it is not known.
+    pub fn of(&self, piece: usize) -> u32 {
+        self.0.get(piece).copied().unwrap_or(0)
+    }
     /// Verifies whole pieces, starting with piece `first` of the object. `at` is the address of the
     /// object's payload.
     ///
@@ -84,7 +88,7 @@ impl Sums {
     /// Corruption, with the address of the first piece whose sum differs.
     pub fn verify(&self, first: usize, bytes: &[u8], at: u64, object: impl Display) -> Result<()> {
         for (i, piece) in bytes.chunks(PIECE).enumerate() {
-            let (found, sum) = (sum_of(piece), self.0.get(first + i).copied().unwrap_or(0));
+            let (found, sum) = (sum_of(piece), self.of(first + i));
             if found != sum {
                 let place = at + ((first + i) * PIECE) as u64;
                 let rule = format!("checksum is {found:#010x}, the extent says {sum:#010x}");

@@ -1,4 +1,10 @@
 //! Group commit: one caller writes and flushes for all, the others wait for it.
+//!
+//! One flush covers the records and the data that they point to. A crash before its end may leave
+//! records whose data did not arrive. Recovery verifies the data of all records that no flush is
+//! known to have covered ([`ScanEnd::durable`](crate::ScanEnd)), and ends the journal before the
+//! first one without its data. SQLite and LevelDB recover the end of their logs so, by checksums of
+//! what the log itself contains; here the data is outside it, and the record has its checksums.
 
 use crate::core::Core;
 use shoal_base::counters::Counter;
@@ -19,6 +25,7 @@ impl Core {
         if self.durable.load(Ordering::Acquire) >= lsn {
             return Ok(());
         }
+        self.io.counters.add(Counter::Syncs, 1);
         let (_waiting, begun) = (phase::waiting(Phase::Journal), Instant::now());
         let done = self.commit_waiting(lsn);
         self.io.counters.took(Timed::JournalWait, begun.elapsed(), done.is_err(), 0);
@@ -60,8 +67,7 @@ impl Core {
             self.durable.fetch_max(written, Ordering::AcqRel);
         }
         // The writer's lock is free again, so callers that wait for room in the ring can write
-        // during the flush. `data_dirty` is not cleared here: another thread would then believe
-        // that the data is durable and write a batch while this flush is still running.
+        // during the flush.
         if !planted::is(Defect::JournalFlush) {
             self.flush()?;
         }
@@ -75,6 +81,8 @@ impl Core {
         self.check_poison()?;
         self.io.counters.add(Counter::Flushes, 1);
         self.io.segments.before_flush();
+        // Before the flush begins: what is written from now on may not be in it.
+        self.unflushed.store(0, Ordering::Relaxed);
         let device = &self.io.device;
         device.flush().map_err(|error| {
             match device.keeps_order() && error.code() == Code::NoSpace {

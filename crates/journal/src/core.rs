@@ -28,8 +28,8 @@ pub(crate) struct Core {
     pub(crate) ring: Ring,
     /// End of the records known to be durable. Only grows.
     pub(crate) durable: CachePadded<AtomicU64>,
-    /// File data may be in the device's cache.
-    pub(crate) data_dirty: CachePadded<AtomicBool>,
+    /// Bytes of file data written since a flush last began. At least those that no flush covers.
+    pub(crate) unflushed: CachePadded<AtomicU64>,
     pub(crate) io: Io,
     /// Longest record with its header, in bytes.
     pub(crate) framed_max: usize,
@@ -125,7 +125,7 @@ impl Core {
         Ok(Core {
             ring,
             durable: CachePadded::new(AtomicU64::new(lsn)),
-            data_dirty: CachePadded::new(AtomicBool::new(false)),
+            unflushed: CachePadded::new(AtomicU64::new(0)),
             io,
             framed_max: batch_max - BatchHeader::SIZE,
             // Before the ring is full.

@@ -132,13 +132,11 @@ impl Journal {
         self.staged_lsn().0.saturating_sub(lsn.0)
     }
 
-    /// Announces that file data was written to the device: it must become durable before records
-    /// staged from now on. Must be called after the write and before staging.
+    /// Counts `len` bytes of file data that were written to the device. Must be called before the
+    /// record that points to them is staged.
     #[inline]
-    pub fn note_data_written(&self) {
-        // A read-modify-write, so that the writer's next read of it is ordered after the data's
-        // write.
-        self.core.data_dirty.swap(true, Ordering::AcqRel);
+    pub fn note_data_written(&self, len: usize) {
+        self.core.unflushed.fetch_add(len as u64, Ordering::Relaxed);
     }
 
     /// Returns when everything up to `lsn` is durable. Concurrent callers share one flush.

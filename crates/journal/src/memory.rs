@@ -94,6 +94,12 @@ impl RingMemory {
         self.head().volume.load(Ordering::Acquire) != 0 && self.is_of_this_boot()
     }
 
+    /// Returns whether this volume has used it in this boot, and has not been closed: the process
+    /// has ended, and the machine has not stopped since.
+    pub fn is_of(&self, volume: u64) -> bool {
+        self.head().volume.load(Ordering::Acquire) == volume && self.is_of_this_boot()
+    }
+
     /// Opens the file of a ring, and makes it if it is missing, readable by its owner alone.
     ///
     /// # Errors
@@ -254,8 +260,7 @@ impl RingMemory {
         each: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Lsn> {
         let capacity = self.head().capacity.load(Ordering::Acquire);
-        let is_ours = self.head().volume.load(Ordering::Acquire) == volume;
-        if !is_ours || !self.is_of_this_boot() || !is_capacity(capacity) {
+        if !self.is_of(volume) || !is_capacity(capacity) {
             return Ok(from);
         }
         let seed = seed(volume, incarnation);

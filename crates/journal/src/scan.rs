@@ -48,6 +48,9 @@ pub struct ScanEnd {
     pub records: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
+    /// The records below this were durable, and so was the data that they point to: a batch says
+    /// so, which was written when the flush had ended. Those behind it may have been, too.
+    pub durable: Lsn,
     /// Description of the torn tail, for people; `None` if there is none.
     pub torn: Option<String>,
 }
@@ -91,13 +94,19 @@ impl<'a> Scanner<'a> {
         let (batch, ahead) = (Vec::new(), Ahead::default());
         let source = Source { device, geometry, volume, incarnation, batch, ahead };
         let segments = vec![geometry.segment_of(start.addr)];
-        let found = ScanEnd { end: start, segments, records: 0, bytes: 0, torn: None };
+        let found =
+            ScanEnd { end: start, segments, records: 0, bytes: 0, durable: start.lsn, torn: None };
         Ok(Scanner { source, found, announced: None })
     }
 
     /// Position of the next expected batch.
     pub fn position(&self) -> JournalPos {
         self.found.end
+    }
+
+    /// [`ScanEnd::durable`], of what has been read so far.
+    pub fn durable(&self) -> Lsn {
+        self.found.durable
     }
 
     /// Segments visited so far, in order.
@@ -111,20 +120,24 @@ impl<'a> Scanner<'a> {
         let (source, found) = (&mut self.source, &mut self.found);
         let at = found.end;
         match source.read(at.addr)? {
-            Some(header) if header.lsn_start == at.lsn => match header.kind {
-                BatchKind::Records => {
-                    source.deliver(&header, found, each)?;
-                    self.announced = source.target(&header);
+            Some(header) if header.lsn_start == at.lsn => {
+                found.durable = found.durable.max(header.durable);
+                match header.kind {
+                    BatchKind::Records => {
+                        source.deliver(&header, found, each)?;
+                        self.announced = source.target(&header);
+                    }
+                    BatchKind::Link => {
+                        let seg = source.target(&header);
+                        let seg = seg.filter(|seg| !found.segments.contains(seg));
+                        let rule = || format!("link to byte {}, not a new segment", header.next.0);
+                        let seg = seg.ok_or_else(|| corrupt(at, 'C', rule()))?;
+                        found.segments.push(seg);
+                        found.end.addr = header.next;
+                        self.announced = None;
+                    }
                 }
-                BatchKind::Link => {
-                    let seg = source.target(&header).filter(|seg| !found.segments.contains(seg));
-                    let rule = || format!("link to byte {}, not a new segment", header.next.0);
-                    let seg = seg.ok_or_else(|| corrupt(at, 'C', rule()))?;
-                    found.segments.push(seg);
-                    found.end.addr = header.next;
-                    self.announced = None;
-                }
-            },
+            }
             _ => {
                 found.torn = source.judge(found, self.announced)?;
                 return Ok(false);
@@ -263,7 +276,7 @@ impl Source<'_> {
     }
 
     /// Decides between cases F to I: nothing at the end can be delivered.
-    fn judge(&mut self, found: &ScanEnd, announced: Option<SegNo>) -> Result<Option<String>> {
+    fn judge(&mut self, found: &mut ScanEnd, announced: Option<SegNo>) -> Result<Option<String>> {
         let at = found.end;
         self.batch.clear();
         self.append(at.addr.0, BatchHeader::SIZE)?;
@@ -290,7 +303,7 @@ impl Source<'_> {
     /// any.
     fn later(
         &mut self,
-        found: &ScanEnd,
+        found: &mut ScanEnd,
         announced: Option<SegNo>,
     ) -> Result<Option<(Addr, BatchHeader)>> {
         let at = found.end;
@@ -306,6 +319,7 @@ impl Source<'_> {
                     place.0 += ALIGN;
                     continue;
                 };
+                found.durable = found.durable.max(header.durable);
                 if header.durable > at.lsn {
                     return Ok(Some((place, header)));
                 }

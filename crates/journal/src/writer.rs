@@ -5,7 +5,6 @@ use crate::ring::{Reader, Ring};
 use shoal_base::counters::Counter;
 use shoal_base::invariant;
 use shoal_base::limits::JOURNAL_ALIGN;
-use shoal_base::planted::{self, Defect};
 use shoal_base::sync::{hint, thread};
 use shoal_base::{Addr, Error, Lsn, Result};
 use shoal_format::batch::{BatchHeader, BatchKind, RECORD_HEADER};
@@ -14,6 +13,10 @@ use std::sync::atomic::Ordering;
 
 /// Bytes kept free at the end of a segment for the link to the next.
 const LINK_ROOM: u64 = JOURNAL_ALIGN as u64;
+
+/// Bytes of file data after which a batch is not written before a flush. Recovery verifies at most
+/// about twice as much: 0.1 s for a device that reads 1 GB/s.
+const UNFLUSHED_MAX: u64 = 64 << 20;
 
 static PADDING: [u8; JOURNAL_ALIGN] = [0; JOURNAL_ALIGN];
 
@@ -34,7 +37,7 @@ impl Core {
             self.check_poison()?;
             let safe = self.ring.look(&mut writer.reader);
             if safe > writer.written() {
-                self.flush_data(writer)?;
+                self.bound_unflushed(writer)?;
                 while writer.written() < safe {
                     self.write_batch(writer, safe)?;
                 }
@@ -52,21 +55,16 @@ impl Core {
         }
     }
 
-    /// Flushes data before the records that point to it, unless the device keeps their order. Must
-    /// be called after reading the ring's state and before writing any of the records found there.
-    fn flush_data(&self, writer: &Writer) -> Result<()> {
-        if self.io.device.keeps_order() {
+    /// Flushes if so much data has been written since the last flush that recovery would take long
+    /// to verify it. The next batch states what is durable by then.
+    fn bound_unflushed(&self, writer: &Writer) -> Result<()> {
+        let unflushed = self.unflushed.load(Ordering::Relaxed);
+        if unflushed < UNFLUSHED_MAX || self.io.device.keeps_order() {
             return Ok(());
         }
-        // Cleared only here, under the writer's lock, which is held until the flush is done: a
-        // thread that finds it clear knows that the data is durable.
-        if self.data_dirty.swap(false, Ordering::AcqRel) {
-            let written = writer.written();
-            if !planted::is(Defect::DataFlush) {
-                self.flush()?;
-            }
-            self.durable.fetch_max(written, Ordering::AcqRel);
-        }
+        let written = writer.written();
+        self.flush()?;
+        self.durable.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //!
 //! Files: the steps of a checkpoint: `checkpoint.rs`; when one is due: `pressure.rs`. The order of
 //! reading in an open: `open.rs`. Replay of the journal: `recover.rs`; of one record: `replay.rs`;
-//! reading ahead for it: `prefetch.rs`. Subvolumes and their pages on the device: `roots.rs`,
+//! reading ahead for it: `prefetch.rs`; whether its data is there: `arrived.rs`. Subvolumes and their pages on the device: `roots.rs`,
 //! `root_pages.rs`. The pages of the segment usage table: `usage_image.rs`, `usage_pages.rs`.
 //! Reading a damaged volume: `salvage.rs`; with lost root pages: `lost_pages.rs`; without a
 //! superblock: `backup_superblock.rs`. Space accounting: `room.rs`. Removed names: `removed.rs`.
@@ -54,6 +54,8 @@ mod prefetch;
 mod recent;
 mod replay;
 mod rollback;
+
+mod arrived;
 
 mod recover;
 

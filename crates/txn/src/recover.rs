@@ -3,7 +3,7 @@
 //!
 //! | step | action | if it fails or the machine stops here |
 //! | --- | --- | --- |
-//! | 1 | read batches in order; collect their records in a window | nothing has changed |
+//! | 1 | read batches in order; collect their records in a window, up to the first whose data did not arrive (`arrived.rs`) | nothing has changed |
 //! | 2 | when the window is full, read ahead the objects that its records use (`prefetch.rs`), then apply them in order | the same |
 //! | 3 | if much must be written, write an *intermediate* checkpoint that covers the replayed records | the next recovery begins there |
 //! | 4 | go on with the records that a killed process left in its ring, if that outlived it ([`shoal_journal::RingMemory`]) | nothing has changed |
@@ -42,6 +42,7 @@
 //! A volume opened read-only cannot be written to: its replay stays in memory, within the bound of
 //! 4.
 
+use crate::arrived::Arrived;
 use crate::prefetch::{ReadMax, Wanted};
 use crate::recent::Recent;
 use crate::replay::{Replay, for_each_extent};
@@ -83,10 +84,18 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         Scanner::new(&*store.device, &store.geometry, store.volume, incarnation, from)
     };
     let mut scan = scanner(start)?;
+    let (mut arrived, mut records) = (Arrived::new(store, sb, start), 0);
     let mut window = Window::new(store);
     let mut held = None;
-    while scan.step(&mut |lsn, record| window.add(lsn, record))? {
-        if !store.replay_is_large() {
+    // Read to its end, also behind a record without its data: for its segments.
+    while scan.step(&mut |lsn, record| match arrived.has(lsn, record)? {
+        true => {
+            records += 1;
+            window.add(lsn, record)
+        }
+        false => Ok(()),
+    })? {
+        if arrived.missing().is_some() || !store.replay_is_large() {
             continue;
         }
         window.apply()?;
@@ -96,6 +105,10 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
         store.checkpoint_replayed(scan.position())?;
     }
     let mut end = scan.finish();
+    if let Some(missing) = arrived.missing() {
+        end.end.lsn = missing.lsn;
+        end.torn = Some(missing.text.clone());
+    }
     let kept = store.records_kept(sb, end.end.lsn, &mut |lsn, record| window.add(lsn, record))?;
     let recent = window.finish()?;
     drop(held);
@@ -109,7 +122,7 @@ pub(crate) fn recover(store: &Store, sb: &Superblock, start: JournalPos) -> Resu
     }
     let recovered = Recovered {
         needed: !sb.clean,
-        records: end.records + kept.count,
+        records: records + kept.count,
         kept: kept.count,
         bytes: end.bytes + (kept.end.0 - end.end.lsn.0),
         torn: end.torn,
@@ -192,7 +205,7 @@ fn claim_rest<'s>(
 ) -> Result<Vec<Hold<'s>>> {
     let mut data = BTreeMap::new();
     let mut note = |_: Lsn, record: &[u8]| {
-        for_each_extent(record, &mut |extent| {
+        for_each_extent(record, &mut |_, extent| {
             // A target outside the volume is reported when the record is replayed.
             if !extent.is_prealloc() && store.geometry.contains(extent.ptr.addr, 1) {
                 data.insert(store.geometry.segment_of(extent.ptr.addr), extent.ptr.addr);

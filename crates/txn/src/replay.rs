@@ -27,26 +27,30 @@ use std::collections::hash_map::Entry;
 
 /// Calls `each` with the extents that a record brings into use. Items that cannot be decoded are
 /// left to [`Replay::record`], which reports them.
-pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Extent)) {
-    let of_intent = |body: &[u8]| Intent::decode(body).and_then(|i| i.to_set()?.value.extent());
+pub(crate) fn for_each_extent(record: &[u8], each: &mut dyn FnMut(Ino, Extent)) {
+    let of_intent =
+        |body: &[u8]| Intent::decode(body).and_then(|i| Some((i.ino, i.to_set()?.value.extent()?)));
     let mut r = Reader::new(record);
     while !r.is_empty()
         && let Some(item) = Item::decode(&mut r)
     {
         match item {
-            Item::DataFork { form: Form::Extents, bytes, .. } => {
-                fork_extents(bytes).into_iter().flatten().for_each(&mut *each);
+            Item::DataFork { ino, form: Form::Extents, bytes } => {
+                fork_extents(bytes).into_iter().flatten().for_each(|e| each(ino, e));
             }
-            Item::AttrFork { bytes, .. } => remote_extents(bytes).for_each(&mut *each),
-            Item::TreePut { tree: TreeId::Extents, key, value, .. } => {
-                Extent::decode_value(key.lo, value).into_iter().for_each(&mut *each);
+            Item::AttrFork { ino, bytes, .. } => {
+                remote_extents(bytes).for_each(|e| each(ino, e));
             }
-            Item::TreePut { tree: TreeId::Attrs, value, .. } => {
-                let attr = Attr::decode_whole(value);
-                attr.and_then(|a| a.value.extent()).into_iter().for_each(&mut *each);
+            Item::TreePut { root, tree: TreeId::Extents, key, value } => {
+                let extent = Extent::decode_value(key.lo, value);
+                extent.into_iter().for_each(|e| each(key.ino(root), e));
+            }
+            Item::TreePut { root, tree: TreeId::Attrs, key, value } => {
+                let extent = Attr::decode_whole(value).and_then(|a| a.value.extent());
+                extent.into_iter().for_each(|e| each(key.ino(root), e));
             }
             Item::IntentLog { body, .. } | Item::IntentProgress { body, .. } => {
-                of_intent(body).into_iter().for_each(&mut *each);
+                of_intent(body).into_iter().for_each(|(ino, e)| each(ino, e));
             }
             Item::DataFork { form: Form::Empty | Form::Inline | Form::Tree, .. }
             | Item::TreePut { tree: TreeId::Imap | TreeId::Dirents, .. }

@@ -20,6 +20,7 @@
 //! all segments with old data stay allocated until it is durable. So a crash during a repair leaves
 //! the damaged volume as it was.
 
+use crate::arrived::Arrived;
 use crate::backup_superblock::with_either_record;
 use crate::held::Held;
 use crate::image::Image;
@@ -371,7 +372,11 @@ fn replay(
     }
     let mut replay = Replay::new(store);
     let (mut records, mut last) = (0, start.lsn);
+    let mut arrived = Arrived::new(store, sb, start);
     let mut each = |lsn: Lsn, record: &[u8]| {
+        if !arrived.has(lsn, record)? {
+            return Ok(());
+        }
         (records, last) = (records + 1, lsn);
         replay.record(lsn, record)
     };
@@ -384,7 +389,8 @@ fn replay(
     let mut recovered = Recovered { needed: true, records, ..Recovered::default() };
     if let Some(end) = ended {
         held.journal.extend(&end.segments);
-        (recovered.bytes, recovered.torn) = (end.bytes, end.torn);
+        let torn = arrived.missing().map(|missing| missing.text.clone());
+        (recovered.bytes, recovered.torn) = (end.bytes, torn.or(end.torn));
     }
     Ok(recovered)
 }

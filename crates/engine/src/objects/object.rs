@@ -248,7 +248,7 @@ impl<'v> Objects<'v> {
 
     /// Notes a completed write. Returns the number of flushes before it.
     fn data_written(self, len: usize, writing: Writing<'_>) -> Result<u64> {
-        self.0.store.journal()?.note_data_written();
+        self.0.store.journal()?.note_data_written(len);
         self.0.store.counters().add(Counter::DataBytesWritten, len as u64);
         Ok(writing.number())
     }

@@ -26,6 +26,7 @@ mod many_roots;
 mod memory_bound;
 mod names_told;
 mod numbers;
+mod one_flush;
 mod orphans;
 mod panics;
 mod parents;
