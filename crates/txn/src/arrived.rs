@@ -1,7 +1,8 @@
 //! Verifying, in a recovery, that the data of the journal's last records arrived on the device.
 //!
-//! One flush covers records and the data that they point to (`shoal_journal`'s `commit.rs`). A crash
-//! before its end may leave a record without its data, or with half of it. The rule of recovery:
+//! One flush covers records and the data that they point to (`shoal_journal`'s `commit.rs`). A
+//! crash before its end may leave a record without its data, or with half of it. The rule of
+//! recovery:
 //!
 //! | record | data | |
 //! | --- | --- | --- |
@@ -9,11 +10,11 @@
 //! | behind it | none, or all there | taken |
 //! | behind it | something is missing | the journal ends before this record |
 //!
-//! Proof that nothing acknowledged is dropped: a flush was acknowledged when it had ended. It covers
-//! the data of all records that it covers, because data is written before its record is staged. So
-//! the data of an acknowledged record is there, and nothing has been written over it: objects grow
-//! behind their end only, and freed space is used again after a checkpoint, behind which recovery
-//! begins to read.
+//! Proof that nothing acknowledged is dropped: a flush was acknowledged when it had ended. It
+//! covers the data of all records that it covers, because data is written before its record is
+//! staged. So the data of an acknowledged record is there, and nothing has been written over it:
+//! objects grow behind their end only, and freed space is used again after a checkpoint, behind
+//! which recovery begins to read.
 //!
 //! Proof that nothing is taken whose data is not there: the sums of data are in the record, which
 //! the sum of its batch covers. What the sums do not cover is the header of the object, which names
@@ -42,8 +43,11 @@ use std::ops::Range;
 /// The records of a journal, as long as their data is there.
 pub(crate) struct Arrived<'s> {
     store: &'s Store,
-    /// The records below it have their data.
-    durable: Lsn,
+    incarnation: u32,
+    start: JournalPos,
+    /// The records below it have their data. Known as soon as a record asks for it: a journal of
+    /// names alone is read once.
+    durable: Option<Lsn>,
     /// Data of this epoch, and of those before, was durable with the checkpoint.
     epoch: Epoch,
     /// The sums that the pieces at these addresses were found to have, and at those of headers the
@@ -62,28 +66,39 @@ pub(crate) struct Missing {
 }
 
 impl<'s> Arrived<'s> {
-    /// Reads the journal from `start` for what it says to be durable. Damage is not reported here:
-    /// it ends this reading as it ends the next one.
+    /// The journal of this superblock, from `start` on. Reads nothing.
     pub(crate) fn new(store: &'s Store, sb: &Superblock, start: JournalPos) -> Arrived<'s> {
         let verified = sb.incompat & INCOMPAT_VERIFIED_TAIL != 0;
         let killed = store.ring.get().is_some_and(|ring| ring.is_of(store.volume));
-        let mut durable = Lsn(u64::MAX);
-        if verified && !killed && !sb.clean {
-            let device = &*store.device;
-            let scan = Scanner::new(device, &store.geometry, store.volume, sb.incarnation, start);
-            durable = scan.map_or(start.lsn, |mut scan| {
+        Arrived {
+            store,
+            incarnation: sb.incarnation,
+            start,
+            durable: (killed || !verified).then_some(Lsn(u64::MAX)),
+            epoch: store.newest_checkpoint().checkpoint.epoch,
+            seen: HashMap::new(),
+            near: Near { store, chunks: VecDeque::new(), raw: Vec::new() },
+            missing: None,
+        }
+    }
+
+    /// Reads the journal for what it says to be durable. Damage is not reported here: it ends this
+    /// reading as it ends that of the records.
+    fn durable(&mut self) -> Lsn {
+        let Arrived { store, incarnation, start, .. } = *self;
+        *self.durable.get_or_insert_with(|| {
+            let scan =
+                Scanner::new(&*store.device, &store.geometry, store.volume, incarnation, start);
+            scan.map_or(start.lsn, |mut scan| {
                 while let Ok(true) = scan.step(&mut |_, _| Ok(())) {}
                 scan.durable()
-            });
-        }
-        let epoch = store.newest_checkpoint().checkpoint.epoch;
-        let near = Near { store, chunks: VecDeque::new(), raw: Vec::new() };
-        Arrived { store, durable, epoch, seen: HashMap::new(), near, missing: None }
+            })
+        })
     }
 
     /// Returns whether this record, which ends at `end`, and all before it have their data.
     pub(crate) fn has(&mut self, end: Lsn, record: &[u8]) -> Result<bool> {
-        if self.missing.is_some() || end <= self.durable {
+        if self.missing.is_some() || self.durable.is_some_and(|durable| end <= durable) {
             return Ok(self.missing.is_none());
         }
         let (mut failed, mut lost) = (None, None);
@@ -91,7 +106,7 @@ impl<'s> Arrived<'s> {
             if failed.is_some() || lost.is_some() {
                 return;
             }
-            match self.is_there(ino, &extent) {
+            match self.is_there(end, ino, &extent) {
                 Ok(true) => {}
                 Ok(false) => lost = Some((ino, extent.ptr.addr)),
                 Err(e) => failed = Some(e),
@@ -116,13 +131,15 @@ impl<'s> Arrived<'s> {
         self.missing.as_ref()
     }
 
-    fn is_there(&mut self, ino: Ino, extent: &Extent) -> Result<bool> {
+    /// Returns whether the data of this extent, of a record that ends at `end`, is there.
+    fn is_there(&mut self, end: Lsn, ino: Ino, extent: &Extent) -> Result<bool> {
         let (ptr, at) = (&extent.ptr, extent.ptr.addr.0);
         let header = at.saturating_sub(HEADER as u64);
-        let whole = header..at + u64::from(ptr.len);
+        let whole = header..at.saturating_add(u64::from(ptr.len));
         let inside = self.store.geometry.contains(Addr(header), whole.end - header);
         // A target outside the volume is reported when the record is replayed.
-        if extent.is_prealloc() || ptr.birth <= self.epoch || !inside {
+        let is_new = !extent.is_prealloc() && ptr.birth > self.epoch && inside;
+        if !is_new || end <= self.durable() {
             return Ok(true);
         }
         if planted::is(Defect::DataUnverified) || planted::is(Defect::DataDoubted) {

@@ -11,10 +11,11 @@
 //!
 //! Files: the steps of a checkpoint: `checkpoint.rs`; when one is due: `pressure.rs`. The order of
 //! reading in an open: `open.rs`. Replay of the journal: `recover.rs`; of one record: `replay.rs`;
-//! reading ahead for it: `prefetch.rs`; whether its data is there: `arrived.rs`. Subvolumes and their pages on the device: `roots.rs`,
-//! `root_pages.rs`. The pages of the segment usage table: `usage_image.rs`, `usage_pages.rs`.
-//! Reading a damaged volume: `salvage.rs`; with lost root pages: `lost_pages.rs`; without a
-//! superblock: `backup_superblock.rs`. Space accounting: `room.rs`. Removed names: `removed.rs`.
+//! reading ahead for it: `prefetch.rs`; whether its data is there: `arrived.rs`. Subvolumes and
+//! their pages on the device: `roots.rs`, `root_pages.rs`. The pages of the segment usage table:
+//! `usage_image.rs`, `usage_pages.rs`. Reading a damaged volume: `salvage.rs`; with lost root
+//! pages: `lost_pages.rs`; without a superblock: `backup_superblock.rs`. Space accounting:
+//! `room.rs`. Removed names: `removed.rs`.
 
 mod helpers;
 mod object;
