@@ -292,7 +292,7 @@ fn info_of_a_mount_tells_what_is_served() {
     for part in [
         r#""label":"of info""#,
         r#""writable":true"#,
-        r#""features":["parent-pointers"]"#,
+        r#""features":["parent-pointers","verified-tail"]"#,
         &processes,
         &server,
     ] {

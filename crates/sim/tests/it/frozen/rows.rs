@@ -190,6 +190,19 @@ pub(super) const ROWS: &[Row] = &[
             ("inode, free with a generation", 100),
         ],
     },
+    Row {
+        name: "without-data",
+        since: "2026-11-29",
+        what: "not closed; in the last batch a record whose data did not arrive, and others behind \
+               it: the journal ends there",
+        mkfs: small,
+        make: without_data,
+        contains: &[
+            ("superblock, not clean", 1),
+            ("feature verified-tail", 1),
+            ("journal, item data_fork", 4),
+        ],
+    },
 ];
 
 /// Structures of an image of everything.
@@ -487,6 +500,25 @@ fn cutting(mkfs: MkfsOptions) -> Image {
     // About half of the extents are gone.
     let half = |counts: &Counts| counts.get("extent, one checksum").is_some_and(|n| *n > 90);
     shop.crash(from, false, |counts| has(counts, "inode, being cut") && half(counts))
+}
+
+fn without_data(mkfs: MkfsOptions) -> Image {
+    let shop = Workshop::new(mkfs);
+    shop.session(|fill| fill.everything(fill.dir(Ino::ROOT, "old")));
+    let volume = shop.open(&session());
+    let fill = shop.fill(&volume);
+    fill.filled(Ino::ROOT, "durable", 6000);
+    volume.sync().unwrap();
+    fill.filled(Ino::ROOT, "arrived", 20_000);
+    fill.filled(Ino::ROOT, "did not arrive", 20_000);
+    fill.filled(Ino::ROOT, "behind it", 20_000);
+    let from = shop.position();
+    volume.sync().unwrap();
+    let mut image = shop.crash(from, false, |_| true);
+    // A sector in the middle of it.
+    let place = image.find(&text("did not arrive", 64))[0];
+    image.zero((place + 9000).next_multiple_of(4096), 4096);
+    image
 }
 
 fn reaping(mkfs: MkfsOptions) -> Image {
