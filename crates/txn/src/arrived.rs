@@ -33,7 +33,7 @@ use crate::store::Store;
 use shoal_base::planted::{self, Defect};
 use shoal_base::{Addr, Epoch, Ino, Lsn, Result};
 use shoal_format::extent::{DataHeader, Extent, HEADER};
-use shoal_format::features::INCOMPAT_VERIFIED_TAIL;
+use shoal_format::features::{COMPAT_REPLAYING, INCOMPAT_VERIFIED_TAIL};
 use shoal_format::sums::{PIECE, Sums};
 use shoal_format::superblock::Superblock;
 use shoal_journal::{JournalPos, Scanner};
@@ -48,7 +48,8 @@ pub(crate) struct Arrived<'s> {
     /// The records below it have their data. Known as soon as a record asks for it: a journal of
     /// names alone is read once.
     durable: Option<Lsn>,
-    /// Data of this epoch, and of those before, was durable with the checkpoint.
+    /// Data of this epoch, and of those before, was durable with the checkpoint. 0 for a checkpoint
+    /// of a recovery: its session wrote the data behind it before the crash.
     epoch: Epoch,
     /// The sums that the pieces at these addresses were found to have, and at those of headers the
     /// index of the owner: of objects of several pieces, which many records may point to.
@@ -75,7 +76,10 @@ impl<'s> Arrived<'s> {
             incarnation: sb.incarnation,
             start,
             durable: (killed || !verified).then_some(Lsn(u64::MAX)),
-            epoch: store.newest_checkpoint().checkpoint.epoch,
+            epoch: match sb.compat & COMPAT_REPLAYING {
+                0 => store.newest_checkpoint().checkpoint.epoch,
+                _ => 0,
+            },
             seen: HashMap::new(),
             near: Near { store, chunks: VecDeque::new(), raw: Vec::new() },
             missing: None,

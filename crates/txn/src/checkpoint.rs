@@ -30,7 +30,7 @@ use shoal_base::planted::{self, Defect};
 use shoal_base::timing::Timed;
 use shoal_base::{Addr, Code, Epoch, Error, Lsn, Result};
 use shoal_format::checkpoint::{Checkpoint, INTENTS_MAX};
-use shoal_format::features::INCOMPAT_VERIFIED_TAIL;
+use shoal_format::features::{COMPAT_REPLAYING, INCOMPAT_VERIFIED_TAIL};
 use shoal_format::superblock::{self, Superblock, backup_copy_of, backup_superblock_at};
 use shoal_format::usage::root_len;
 use shoal_format::{Label, Ptr};
@@ -366,8 +366,7 @@ impl Store {
             sequence: before.superblock.sequence + 1,
             checkpoint: Ptr::to(at.addr, writer.epoch, &record),
             clean: reason.is_clean(),
-            incompat: self.incompat(before.superblock.incompat, reason.is_clean()),
-            ..before.superblock
+            ..self.with_features(before.superblock, reason.is_clean())
         };
         let mut raw = record.clone();
         raw.resize((backup_superblock_at(at) - at.addr.0) as usize, 0);
@@ -398,16 +397,20 @@ fn extent_of(len: usize) -> (Ptr, usize) {
 }
 
 impl Store {
-    /// Returns the incompatible features of a superblock: that the end of the journal must be
-    /// verified, if the journal has records of this session. A volume that was closed is for every
-    /// Shoal.
-    fn incompat(&self, bits: u64, clean: bool) -> u64 {
-        match self.journal.get() {
-            Some(_) if clean || self.device.keeps_order() => bits & !INCOMPAT_VERIFIED_TAIL,
-            Some(_) => bits | INCOMPAT_VERIFIED_TAIL,
+    /// Sets the features of a superblock: that the end of the journal must be verified, if the
+    /// journal has records of this session. A volume that was closed is for every Shoal.
+    fn with_features(&self, mut sb: Superblock, clean: bool) -> Superblock {
+        if self.journal.get().is_some() {
+            sb.compat &= !COMPAT_REPLAYING;
+            sb.incompat &= !INCOMPAT_VERIFIED_TAIL;
+            if !clean && !self.device.keeps_order() {
+                sb.incompat |= INCOMPAT_VERIFIED_TAIL;
+            }
+        } else if sb.incompat & INCOMPAT_VERIFIED_TAIL != 0 {
             // A replay goes on: the journal is that of the session before.
-            None => bits,
+            sb.compat |= COMPAT_REPLAYING;
         }
+        sb
     }
 
     /// Writes the other copy of the superblock too: neither may point to the time before this

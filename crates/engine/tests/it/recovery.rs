@@ -2,7 +2,7 @@
 //! if the journal changes more than the cache can hold. Interrupted at any write, it continues
 //! there and has the same result.
 
-use crate::common::{blocks, copy, shown};
+use crate::common::{blocks, copy, flip, shown};
 use shoal_engine::*;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -232,6 +232,11 @@ fn a_read_ahead_that_fails_does_not_fail_recovery() {
 /// Makes a journal of about 3 MiB that changes everything: names, inodes, contents in objects,
 /// large attributes, extents in their tree; and frees much of it.
 fn busy() -> Arc<MemDevice> {
+    busy_until(|_| {})
+}
+
+/// The same, with `last` as the last thing that is done.
+fn busy_until(last: impl FnOnce(&Volume)) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(192 << 20));
     mkfs_on(device.clone(), &MkfsOptions::default()).unwrap();
     let volume = Volume::open_on(device.clone(), &options(false, 256 << 20)).unwrap();
@@ -275,6 +280,7 @@ fn busy() -> Arc<MemDevice> {
             volume.sync().unwrap();
         }
     }
+    last(&volume);
     volume.sync().unwrap();
     drop(volume);
     device
@@ -299,6 +305,41 @@ fn a_replay_larger_than_the_cache_writes_checkpoints_on_its_way() {
     let look = OpenOptions { read_only: true, ..options(false, 4 << 20) };
     let volume = Volume::open_on(device, &look).unwrap();
     assert!(shown(&volume) == expected);
+}
+
+/// The checkpoints of a recovery are newer than data that the crash has lost: the next one must not
+/// take that for durable.
+#[test]
+fn a_recovery_that_is_cut_off_verifies_the_data_of_the_rest() {
+    let device = busy_until(|volume| {
+        let who = Caller::root();
+        for name in ["arrived", "lost", "behind"] {
+            let file = volume.namespace().create(&who, Ino::ROOT, name.as_bytes(), 0o644).unwrap();
+            volume.files().write(file.ino, 0, name.repeat(1500).as_bytes(), false).unwrap();
+        }
+    });
+    let mut all = vec![0; device.capacity() as usize];
+    device.read_at(&mut all, 0).unwrap();
+    let place = all.windows(40).position(|bytes| bytes == &b"lost".repeat(10)[..]).unwrap();
+    flip(&device, place as u64 + 4500);
+    let mut shortened = 0;
+    for writes in 0.. {
+        let cut = copy(&device);
+        let dying = Failing::new(cut.clone(), HashSet::new(), writes);
+        let done = Volume::open_on(dying, &options(false, 4 << 20)).is_ok();
+        let volume = Volume::open_on(cut, &options(false, 4 << 20)).unwrap();
+        let size = |name: &str| {
+            let found = volume.namespace().lookup(&Caller::root(), Ino::ROOT, name.as_bytes());
+            found.ok().map(|file| file.size)
+        };
+        let sizes = ["arrived", "lost", "behind"].map(size);
+        assert_eq!(sizes, [Some(10_500), Some(0), None], "after {writes} writes");
+        shortened += u64::from(volume.info().recovery.records < 5000);
+        if done {
+            break;
+        }
+    }
+    assert!(shortened > 3, "{shortened}");
 }
 
 /// Interrupted after any number of writes, the next recovery has the same result. After a
