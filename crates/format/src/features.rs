@@ -90,8 +90,8 @@ pub const INCOMPAT_SEGMENTS_ONCE: u64 = 1 << 2;
 /// Incompat bit 3: recovery must verify the data of the journal's last records. Set while a volume
 /// is open for writing, and until it has been recovered after a crash.
 pub const INCOMPAT_VERIFIED_TAIL: u64 = 1 << 3;
-/// Compat bit 0: the checkpoint was written by a recovery that had not ended. It says nothing of the
-/// data of the records behind it. Set only together with [`INCOMPAT_VERIFIED_TAIL`].
+/// Compat bit 0: the checkpoint was written by a recovery that had not ended. It says nothing of
+/// the data of the records behind it. Set only together with [`INCOMPAT_VERIFIED_TAIL`].
 pub const COMPAT_REPLAYING: u64 = 1 << 0;
 /// Incompat bits this code understands.
 pub const INCOMPAT_KNOWN: u64 = INCOMPAT_LZ4 | INCOMPAT_ZSTD | INCOMPAT_VERIFIED_TAIL;

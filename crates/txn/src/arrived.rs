@@ -16,6 +16,10 @@
 //! objects grow behind their end only, and freed space is used again after a checkpoint, behind
 //! which recovery begins to read.
 //!
+//! Data that is older than the checkpoint is not looked at, because the flush of a checkpoint
+//! covers all that was written before: but not if a recovery wrote the checkpoint, behind a crash
+//! that may have lost it (`replaying`, a feature in the superblock).
+//!
 //! Proof that nothing is taken whose data is not there: the sums of data are in the record, which
 //! the sum of its batch covers. What the sums do not cover is the header of the object, which names
 //! its owner to the cleaner: it is compared with the record.
