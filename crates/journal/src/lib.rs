@@ -15,8 +15,8 @@
 //! 1. Records become durable in the order of their numbers: after a crash, [`scan`] finds a prefix.
 //! 2. When [`Journal::commit`] returns `Ok`, every record up to that number is durable.
 //! 3. Data that was written before a record was staged is durable when that record is known to be
-//!    ([`ScanEnd::durable`]). Behind that, a record may be there without its data: whoever replays
-//!    it must verify the data, and end the journal before the first record that lacks it.
+//!    ([`ScanEnd::durable`]). Behind that, a record may be there without its data: a replay
+//!    must verify the data, and end the journal before the first record that lacks it.
 //! 4. A failed write or flush is never repeated: its effect on the device is unknown, and the
 //!    kernel may report success for pages that it dropped. The journal is *poisoned*: nothing more
 //!    becomes durable, and every caller gets the reason.

@@ -109,6 +109,7 @@ fn examine(image: Image, settings: &Settings, expected: &State, clean: bool) -> 
     };
     let walked = walk(&volume, Ino::ROOT, true);
     let torn = volume.info().recovery.torn;
+    let lacks_data = torn.as_ref().is_some_and(|torn| torn.contains("did not arrive"));
     use_it(&volume);
     match (walked, complaint) {
         (Ok(walked), None) if walked.state == *expected => Verdict::Whole,
@@ -117,8 +118,8 @@ fn examine(image: Image, settings: &Settings, expected: &State, clean: bool) -> 
             assert!(!clean, "unnoticed on a volume that was closed ({torn:?}): {lines:?}");
             Verdict::Older
         }
-        // Of several places that were damaged, one may have been in the journal's tail.
-        (Ok(_), Some(_)) if torn.is_some() && !clean => Verdict::Reported,
+        // One of several damaged places was in the data of the last records.
+        (Ok(_), Some(_)) if lacks_data && !clean => Verdict::Reported,
         (Ok(walked), Some(_)) => {
             no_invention(&walked.state, expected);
             Verdict::Reported

@@ -397,14 +397,20 @@ fn extent_of(len: usize) -> (Ptr, usize) {
 }
 
 impl Store {
+    /// The feature of a volume whose journal is written without waiting for data; 0 where the
+    /// device keeps the order of writes.
+    pub(crate) fn tail_feature(&self) -> u64 {
+        if self.device.keeps_order() { 0 } else { INCOMPAT_VERIFIED_TAIL }
+    }
+
     /// Sets the features of a superblock: that the end of the journal must be verified, if the
     /// journal has records of this session. A volume that was closed is for every Shoal.
     fn with_features(&self, mut sb: Superblock, clean: bool) -> Superblock {
         if self.journal.get().is_some() {
             sb.compat &= !COMPAT_REPLAYING;
             sb.incompat &= !INCOMPAT_VERIFIED_TAIL;
-            if !clean && !self.device.keeps_order() {
-                sb.incompat |= INCOMPAT_VERIFIED_TAIL;
+            if !clean {
+                sb.incompat |= self.tail_feature();
             }
         } else if sb.incompat & INCOMPAT_VERIFIED_TAIL != 0 {
             // A replay goes on: the journal is that of the session before.

@@ -24,7 +24,6 @@ use shoal_base::{Code, Epoch, Error, Lsn, Result, limits};
 use shoal_device::Device;
 use shoal_format::Geometry;
 use shoal_format::checkpoint::{Checkpoint, RootState};
-use shoal_format::features::INCOMPAT_VERIFIED_TAIL;
 use shoal_format::root::{ROOTS, RootPage};
 use shoal_format::superblock::Superblock;
 use shoal_format::usage::{self, SegKind, UsageEntry, UsageTable};
@@ -250,10 +249,7 @@ fn resume(store: &Store, sb: &Superblock, start: JournalPos) -> Result<Recovered
         sequence: sb.sequence + 1,
         incarnation: sb.incarnation.wrapping_add(1),
         clean: false,
-        incompat: match store.device.keeps_order() {
-            true => sb.incompat,
-            false => sb.incompat | INCOMPAT_VERIFIED_TAIL,
-        },
+        incompat: sb.incompat | store.tail_feature(),
         ..*sb
     };
     write_superblock(store, &next)?;
